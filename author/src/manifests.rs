@@ -1,6 +1,7 @@
 //! `pilothouse manifests`: prints all objects that a plugin needs in a cluster, for kubectl and for a repository that a
 //! GitOps controller applies. The plugin's rights are decided in `pilothouse_core::rights`.
 
+mod argocd;
 pub(crate) mod sample;
 
 use std::fs;
@@ -26,6 +27,7 @@ Examples:
   pilothouse manifests website.wasm --config config.yaml | kubectl apply --server-side -f -
   pilothouse manifests -o deploy --namespace shop
   pilothouse manifests oci://ghcr.io/acme/website:0.1.0 -o deploy
+  pilothouse manifests website.wasm --argocd > argocd-health.yaml
 
 A folder is built first, as by `pilothouse build`. With -o, the folder gets crds.yaml, rbac.yaml, plugin.yaml, sample.yaml and
 a kustomization.yaml that names the first three.
@@ -55,6 +57,11 @@ pub struct ManifestsCommand {
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
 
+    /// Print health checks for Argo CD and nothing else: a part of the ConfigMap argocd-cm, for Plugins and for the kinds
+    /// whose CRD the plugin brings
+    #[arg(long, conflicts_with_all = ["namespace", "output"])]
+    argocd: bool,
+
     #[command(flatten)]
     installation: InstallationArguments,
 
@@ -69,6 +76,7 @@ impl ManifestsCommand {
             mut plugin,
             namespace,
             output,
+            argocd,
             installation,
             cluster,
         } = self;
@@ -84,6 +92,10 @@ impl ManifestsCommand {
         }
         let described = installation.describe(plugin, Acting::Impersonation)?;
         described.check()?;
+        if argocd {
+            print!("{}", printed(&[argocd::config_map(&described)], Format::Yaml)?);
+            return Ok(());
+        }
         let rights = wait_for(described.rights(cluster.target()))?;
         tell_remarks(&rights);
         let sample = samples(&described, &folder, namespace.as_deref())?;

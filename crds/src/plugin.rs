@@ -156,7 +156,7 @@ pub enum DeletionPolicy {
 #[serde(rename_all = "camelCase", default)]
 pub struct PluginStatus {
     /// The generation of the spec that the host decided on last: it runs, was refused, or wants nothing to run. It is behind
-    /// `metadata.generation` while a change is tried or waited for.
+    /// `metadata.generation` while a change is tried or waited for, and -1 before the first decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The generation of the spec as which the plugin runs. It is behind `observedGeneration` while a change is refused.
@@ -384,6 +384,8 @@ pub fn plugin_definition() -> Value {
         status["properties"][list]["x-kubernetes-list-type"] = json!("map");
         status["properties"][list]["x-kubernetes-list-map-keys"] = json!([key]);
     }
+    // kstatus takes a Plugin that no host has seen for InProgress.
+    status["default"] = json!({"observedGeneration": -1});
     let column = |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
     let wide = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path, "priority": 1});
     json!({
@@ -461,6 +463,10 @@ mod tests {
         assert_eq!(
             schema["properties"]["spec"]["properties"]["limits"]["default"]["callMilliseconds"],
             100
+        );
+        assert_eq!(
+            schema["properties"]["status"]["default"],
+            json!({"observedGeneration": -1})
         );
         assert_eq!(
             schema["properties"]["status"]["properties"]["conditions"]["x-kubernetes-list-map-keys"],

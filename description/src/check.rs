@@ -14,6 +14,9 @@ const MOST_EDITS: usize = 2;
 /// The most fields that one message names.
 const MOST_NAMED: usize = 5;
 
+/// Path in a schema of the generation that an object has examined before a host has seen it.
+const UNOBSERVED: &str = "/properties/status/default/observedGeneration";
+
 /// Returns all findings, in the order of the description.
 pub(crate) fn findings(description: &Description<'_>) -> Vec<Finding> {
     let Description {
@@ -33,6 +36,7 @@ pub(crate) fn findings(description: &Description<'_>) -> Vec<Finding> {
         } = controller;
         findings.check_kind(name, "reconciles", *kind, fields, crds);
         findings.check_seen(name, *kind, fields, crds);
+        findings.check_filter(controller, crds);
         for touch in touches {
             findings.check_kind(name, "touches", touch.kind, &touch.fields, crds);
             findings.check_scope(name, touch, crds);
@@ -213,6 +217,29 @@ impl Findings {
                     ),
                 );
             }
+        }
+    }
+
+    /// Checks that objects that a filter excludes are not in progress for ever.
+    fn check_filter(&mut self, controller: &Controller<'_>, crds: &[Crd<'_>]) {
+        let crd = crds.iter().find(|crd| crd.is_of(controller.kind));
+        let mut versions = crd.iter().flat_map(|crd| crd.versions());
+        if controller.has_filter
+            && versions.any(|version| {
+                !version["schema"]["openAPIV3Schema"]
+                    .pointer(UNOBSERVED)
+                    .is_none_or(Value::is_null)
+            })
+        {
+            self.warn(
+                "filter-in-progress",
+                format!(
+                    "controller {} has a filter, and the CRD of {} has a default for status.observedGeneration, so kstatus, and with \
+                     it Flux, takes an object that the filter excludes for InProgress for ever; remove the default of the status from \
+                     the CRD (in Rust: #[crd(filtered)]), or remove the filter",
+                    controller.name, controller.kind.kind
+                ),
+            );
         }
     }
 

@@ -60,6 +60,8 @@ pub struct Controller<'a> {
     pub kind: Kind<'a>,
     /// Fields of the primary that are read.
     pub fields: Vec<Field<'a>>,
+    /// Set if not every object of the kind is a primary.
+    pub has_filter: bool,
     /// Set if it names a finalizer.
     pub has_finalizer: bool,
     /// The manifest's statement that there is a defaulter for its kind.

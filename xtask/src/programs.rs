@@ -1,5 +1,5 @@
 //! Finds the real programs that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
-//! cosign, oras, wkg, promtool, helm, kustomize and kubectl; cargo-component; and the image of the host. Each is
+//! cosign, oras, wkg, promtool, helm, kustomize and kubectl; cargo-component; kstatus; and the image of the host. Each is
 //! searched for in its environment variable, on the search path in the pinned version, and in the cache; missing ones
 //! are fetched or built.
 
@@ -36,6 +36,18 @@ const HELM_MODULE: &[(&str, &str)] = &[
     ("go.mod", include_str!("../../tests/external/helm/go.mod")),
     ("go.sum", include_str!("../../tests/external/helm/go.sum")),
 ];
+
+/// The Go module that pins kstatus and the interpreter of Argo CD's health checks.
+const GITOPS_MODULE: &[(&str, &str)] = &[
+    ("go.mod", include_str!("../../tests/external/gitops/go.mod")),
+    ("go.sum", include_str!("../../tests/external/gitops/go.sum")),
+    ("main.go", include_str!("../../tests/external/gitops/main.go")),
+];
+
+const GITOPS: GoProgram = GoProgram {
+    package: "pilothouse.dev/tests/external/gitops",
+    name: "gitops",
+};
 
 const HELM: GoProgram = GoProgram {
     package: "helm.sh/helm/v4/cmd/helm",
@@ -122,6 +134,7 @@ pub(crate) fn find() -> Result<Programs> {
         ("wkg", one(WKG.obtain())),
         ("cargo_component", one(CARGO_COMPONENT.obtain())),
         ("promtool", one(promtool())),
+        ("gitops", one(gitops())),
         ("helm", helm()),
         ("kubectl", one(kubectl())),
         ("image", one(image())),
@@ -206,10 +219,6 @@ pub(crate) fn go_programs() -> Result<Vec<(&'static str, PathBuf)>> {
 }
 
 fn promtool() -> Result<(&'static str, PathBuf)> {
-    const VARIABLE: &str = "PILOTHOUSE_PROMTOOL";
-    if let Some(program) = given(VARIABLE)? {
-        return Ok((VARIABLE, program));
-    }
     let module = GoModule {
         name: "promtool",
         files: PROMTOOL_MODULE,
@@ -219,10 +228,31 @@ fn promtool() -> Result<(&'static str, PathBuf)> {
         linker_flags: "-s -w".to_owned(),
         duration: "about five minutes on two cores",
     };
+    only_program("PILOTHOUSE_PROMTOOL", &module)
+}
+
+fn gitops() -> Result<(&'static str, PathBuf)> {
+    let module = GoModule {
+        name: "gitops",
+        files: GITOPS_MODULE,
+        programs: vec![GITOPS],
+        tags: "",
+        linker_flags: "-s -w".to_owned(),
+        duration: "about a minute on two cores",
+    };
+    only_program("PILOTHOUSE_GITOPS", &module)
+}
+
+/// The program of the variable, or the only one of a module, which is built.
+fn only_program(variable: &'static str, module: &GoModule) -> Result<(&'static str, PathBuf)> {
+    if let Some(program) = given(variable)? {
+        return Ok((variable, program));
+    }
+    let name = module.name;
     let folder = module
         .obtain()
-        .with_context(|| format!("promtool can't be built; to use another one, set {VARIABLE} to it"))?;
-    Ok((VARIABLE, folder.join(PROMTOOL.name)))
+        .with_context(|| format!("{name} can't be built; to use another one, set {variable} to it"))?;
+    Ok((variable, folder.join(name)))
 }
 
 /// helm and kustomize. Both are in one module, so that a test of the chart has both or neither.

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
-use crate::custom::{CustomKind, Nulls};
+use crate::custom::CustomKind;
 use crate::decode::decode;
 use crate::events;
 use crate::fields::Set;
@@ -146,6 +146,13 @@ impl Resource {
 
     /// A stored object as this version shows it.
     pub(crate) fn show<'v>(&self, stored: &'v Value) -> Cow<'v, Value> {
+        if let Some(custom) = &self.custom {
+            // A create has dropped the status, and the definition may have other defaults than when it was stored.
+            let mut shown = stored.clone();
+            custom.default_stored(&mut shown);
+            shown["apiVersion"] = Value::String(self.api_version());
+            return Cow::Owned(shown);
+        }
         if stored["apiVersion"] == self.api_version().as_str() {
             return Cow::Borrowed(stored);
         }
@@ -159,10 +166,16 @@ impl Resource {
             // Brings in the fields that this form always writes.
             let _ = decode(self.schema(), &mut shown);
         }
-        if let Some(custom) = &self.custom {
-            custom.default(&mut shown, Nulls::Dropped);
-        }
         Cow::Owned(shown)
+    }
+
+    /// Reports whether a read of a stored object fills in defaults.
+    pub(crate) fn lacks_defaults(&self, stored: &Value) -> bool {
+        self.custom.as_ref().is_some_and(|custom| {
+            let mut shown = stored.clone();
+            custom.default_stored(&mut shown);
+            shown != *stored
+        })
     }
 
     /// An object without any field, as Go makes one: structs without pointers are there from the beginning.

@@ -109,7 +109,7 @@ impl Simulator {
         self.inner.state.lock().get(group, plural, namespace, name).cloned()
     }
 
-    /// Every stored object, in a fixed order, as a test compares end states.
+    /// Every stored object, with its defaults and in a fixed order, as a test compares end states.
     pub fn objects(&self) -> Vec<Value> {
         self.objects_of(|_| true)
     }
@@ -117,11 +117,20 @@ impl Simulator {
     /// The same of some resources, by their plurals.
     pub fn objects_of(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<Value> {
         let state = self.inner.state.lock();
+        let custom: Vec<_> = state.kinds.all().filter(|resource| resource.custom.is_some()).collect();
+        let shown = |storage: &Storage, object: &Value| {
+            let mut object = object.clone();
+            let resource = custom.iter().find(|resource| resource.storage == *storage);
+            if let Some(custom) = resource.and_then(|resource| resource.custom.as_ref()) {
+                custom.default_stored(&mut object);
+            }
+            object
+        };
         let mut objects: Vec<(String, String, Value)> = state
             .store
             .all()
             .filter(|(storage, _)| is_wanted(&storage.plural))
-            .map(|(storage, object)| (storage.group.clone(), storage.plural.clone(), (**object).clone()))
+            .map(|(storage, object)| (storage.group.clone(), storage.plural.clone(), shown(storage, object)))
             .collect();
         let name = |object: &Value| {
             let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();

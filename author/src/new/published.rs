@@ -221,6 +221,7 @@ impl PublishedKind {
                     steps,
                 })
                 .collect(),
+            has_filter: false,
             has_finalizer: false,
             defaulter: None,
             validator: None,

@@ -59,6 +59,31 @@ mod isolated {
     }
 
     #[test]
+    fn health_checks_are_printed_alone_one_for_each_kind() {
+        let folder = tempfile::tempdir().unwrap();
+        let yaml = call(folder.path(), &["manifests", &component(), "--argocd"]).ok();
+        assert_eq!(kinds(&yaml), ["ConfigMap"]);
+        let map: Value = serde_saphyr::from_str(&yaml).unwrap();
+        assert_eq!(map["metadata"]["name"], "argocd-cm");
+        let checks: Vec<_> = map["data"].as_object().unwrap().iter().collect();
+        let names: Vec<_> = checks.iter().map(|(name, _)| name.as_str()).collect();
+        let prefix = "resource.customizations.health";
+        let expected = [
+            format!("{prefix}.kosmos.io_AppService"),
+            format!("{prefix}.pilothouse.dev_Plugin"),
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(checks[0].1, checks[1].1);
+        assert!(
+            yaml.contains("_Plugin: |\n    -- The rules of kstatus"),
+            "as people read it: {yaml}"
+        );
+        let both = ["manifests", "app-service.wasm", "--argocd", "-o", "deploy"];
+        let error = call(folder.path(), &both).failed(2);
+        assert!(error.contains("--argocd") && error.contains("--output"), "{error}");
+    }
+
+    #[test]
     fn a_folder_without_a_crate_and_a_missing_file_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let error = call(folder.path(), &["manifests"]).failed(1);

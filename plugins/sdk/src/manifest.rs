@@ -119,7 +119,7 @@ pub struct ControllerManifest {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) fields: Vec<String>,
     #[serde(skip_serializing_if = "Filter::is_empty")]
-    filter: Filter,
+    pub(crate) filter: Filter,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) finalizer: Option<String>,
     /// Set to true if a [`Defaulter`](crate::Defaulter) is for the kind, once the plugin exports one for any kind.
@@ -223,7 +223,7 @@ impl ControllerManifest {
 /// Filter of a controller's resources. All given conditions must hold.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Filter {
+pub(crate) struct Filter {
     #[serde(skip_serializing_if = "Option::is_none")]
     annotation: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -231,7 +231,7 @@ struct Filter {
 }
 
 impl Filter {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.annotation.is_none() && self.label_selector.is_none()
     }
 }

@@ -27,6 +27,8 @@ pub enum Program {
     Kubectl,
     /// Builds crates as components.
     CargoComponent,
+    /// Asks kstatus, and runs health checks of Argo CD: `tests/external/gitops`.
+    GitOps,
 }
 
 /// The image of the host, as an OCI archive, which `cargo xtask image` makes.
@@ -54,6 +56,7 @@ impl Program {
             Self::Kustomize => "PILOTHOUSE_KUSTOMIZE",
             Self::Kubectl => "PILOTHOUSE_KUBECTL",
             Self::CargoComponent => "PILOTHOUSE_CARGO_COMPONENT",
+            Self::GitOps => "PILOTHOUSE_GITOPS",
         }
     }
 

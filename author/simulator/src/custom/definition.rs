@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Column, CustomKind, ScalePaths};
+use super::{Column, CustomKind, ScalePaths, set_below, structural, validate};
 use crate::failure::FieldError;
 use crate::kinds::{Resource, Storage, Subresource};
 use crate::resource::text;
@@ -106,7 +106,10 @@ pub(crate) fn validate(definition: &Value) -> Vec<FieldError> {
                     "",
                 ));
             }
-            Some(schema) => structure(schema, &path, "at the root", &mut errors),
+            Some(schema) => {
+                structure(schema, &path, "at the root", &mut errors);
+                defaults(schema, &path, &mut errors);
+            }
         }
     }
     errors
@@ -153,6 +156,31 @@ fn structure(schema: &Value, path: &str, place: &str, errors: &mut Vec<FieldErro
             "for specified object fields",
             errors,
         );
+    }
+}
+
+/// Every default of a property is a value that the property accepts.
+fn defaults(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.properties[{name}]");
+        if let Some(default) = property.get("default") {
+            let (property, place) = (Schema::parse(property), format!("{path}.default"));
+            if structural::has_unknown(&property, default) {
+                errors.push(FieldError::invalid(place, default, "must not have unknown fields"));
+            } else {
+                let mut filled = default.clone();
+                structural::default(&property, &mut filled, structural::Nulls::Kept);
+                let mut found = validate::validate(&property, &filled);
+                set_below(&place, &mut found);
+                errors.extend(found);
+            }
+        }
+        defaults(property, &path, errors);
+    }
+    for inner in ["items", "additionalProperties"] {
+        if schema[inner].is_object() {
+            defaults(&schema[inner], &format!("{path}.{inner}"), errors);
+        }
     }
 }
 
@@ -216,16 +244,19 @@ pub(crate) fn is_terminating(definition: &Value) -> bool {
 /// One resource for each served version.
 pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
     let stored = versions(definition).iter().find(|version| version["storage"] == true);
-    let stored = stored
-        .map(|version| text(&version["name"]).to_owned())
-        .unwrap_or_default();
+    let stored = stored.unwrap_or(&Value::Null);
+    let stored = (text(&stored["name"]), Arc::new(schema_of(stored)));
     let served = versions(definition).iter().filter(|version| version["served"] == true);
     served
         .map(|version| resource(&definition["spec"], version, &stored))
         .collect()
 }
 
-fn resource(spec: &Value, version: &Value, stored: &str) -> Resource {
+fn schema_of(version: &Value) -> Schema {
+    Schema::parse(&with_resource_members(&version["schema"]["openAPIV3Schema"]))
+}
+
+fn resource(spec: &Value, version: &Value, (stored, storage_schema): &(&str, Arc<Schema>)) -> Resource {
     let names = &spec["names"];
     let words = |list: &Value| {
         list.as_array()
@@ -252,9 +283,10 @@ fn resource(spec: &Value, version: &Value, stored: &str) -> Resource {
         part("scale", "Scale", Some(("autoscaling", "v1")));
     }
     let text_of_schema = version["schema"]["openAPIV3Schema"].clone();
-    let schema = Arc::new(Schema::parse(&with_resource_members(&text_of_schema)));
+    let schema = Arc::new(schema_of(version));
     let custom = CustomKind {
-        storage_version: stored.to_owned(),
+        storage_version: (*stored).to_owned(),
+        storage_schema: storage_schema.clone(),
         schema: schema.clone(),
         columns: version["additionalPrinterColumns"]
             .as_array()

@@ -37,6 +37,7 @@ pub(crate) struct ScalePaths {
 #[derive(Debug, Clone)]
 pub(crate) struct CustomKind {
     pub(crate) storage_version: String,
+    pub(crate) storage_schema: Arc<Schema>,
     pub(crate) schema: Arc<Schema>,
     /// The schema as the CRD gives it, to be published.
     pub(crate) text: Value,
@@ -59,6 +60,11 @@ impl CustomKind {
         structural::default(&self.schema, object, nulls);
     }
 
+    /// Fills in the defaults of the version in which objects are stored, as at each read.
+    pub(crate) fn default_stored(&self, object: &mut Value) {
+        structural::default(&self.storage_schema, object, Nulls::Dropped);
+    }
+
     /// Removes the values that the schema's defaults would fill in again.
     pub(crate) fn undefault(&self, object: &mut Value) {
         structural::undefault(&self.schema, object);
@@ -70,12 +76,7 @@ impl CustomKind {
             (Some(schema), Some(status)) => validate::validate(schema.get(), status),
             _ => Vec::new(),
         };
-        for error in &mut errors {
-            error.field = match error.field.as_str() {
-                "<nil>" => "status".to_owned(),
-                field => format!("status.{field}"),
-            };
-        }
+        set_below("status", &mut errors);
         self.complete(errors, object, Some(old))
     }
 
@@ -131,5 +132,15 @@ impl CustomKind {
     pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let errors = validate::validate(&self.schema, object);
         self.complete(errors, object, old)
+    }
+}
+
+/// Makes the paths of errors about a part those of the whole.
+fn set_below(path: &str, errors: &mut [FieldError]) {
+    for error in errors {
+        error.field = match error.field.as_str() {
+            "<nil>" => path.to_owned(),
+            field => format!("{path}.{field}"),
+        };
     }
 }

@@ -16,6 +16,13 @@ pub(crate) fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
     pruned
 }
 
+/// Reports whether a value that is no resource has fields that the schema does not specify.
+pub(crate) fn has_unknown(schema: &Schema, value: &Value) -> bool {
+    let mut pruned = Vec::new();
+    prune_value(schema, &mut value.clone(), false, "", &mut pruned);
+    !pruned.is_empty()
+}
+
 fn prune_value(schema: &Schema, value: &mut Value, resource: bool, path: &str, pruned: &mut Vec<String>) {
     match value {
         Value::Object(members) => {

@@ -96,7 +96,9 @@ pub(crate) fn change(state: &mut State, call: &Call, live: &Value, mut object: V
     admission::validate(state, call, Some(&object), Some(live))?;
     object["metadata"]["resourceVersion"] = live_version.clone();
     keep_times(&mut object, live);
-    if same(&object, live) {
+    let stored = state.store.get(&resource.storage, &call.key());
+    // The first write after a default was filled in at a read stores it, whatever else it changes.
+    if same(&object, live) && !stored.is_some_and(|stored| resource.lacks_defaults(stored)) {
         return Ok(object);
     }
     if call.options.dry_run {

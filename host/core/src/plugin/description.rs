@@ -7,7 +7,7 @@ pub use pilothouse_description::{Exports, Finding, Severity, accepted};
 
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::path::FieldPath;
-use crate::plugin::manifest::{Access, BroughtCrd, CheckedManifest, Controller, Touch, TouchScope};
+use crate::plugin::manifest::{Access, BroughtCrd, CheckedManifest, Controller, Filter, Touch, TouchScope};
 
 /// All findings, errors first.
 pub fn check(checked: &CheckedManifest, exports: Exports) -> Vec<Finding> {
@@ -33,7 +33,7 @@ fn controller(controller: &Controller) -> Described<'_> {
         name,
         kind,
         fields,
-        filter: _,
+        filter,
         finalizer,
         defaulter,
         validator,
@@ -46,6 +46,7 @@ fn controller(controller: &Controller) -> Described<'_> {
         name,
         kind: described_kind(kind),
         fields: fields.iter().map(field).collect(),
+        has_filter: *filter != Filter::default(),
         has_finalizer: finalizer.is_some(),
         defaulter: *defaulter,
         validator: *validator,

@@ -9,7 +9,7 @@ use syn::{Attribute, Data, DeriveInput, Error, Expr, Field, Ident, Lit, LitInt, 
 use crate::serde::{Container, Member};
 
 /// Members of `#[crd]`.
-pub const HAS: [&str; 10] = [
+pub const HAS: [&str; 11] = [
     "plural",
     "singular",
     "shortname",
@@ -20,6 +20,7 @@ pub const HAS: [&str; 10] = [
     "printcolumn",
     "validation",
     "selectable",
+    "filtered",
 ];
 
 /// Members of `scale`, with their names in JSON. The API server requires the first of each.
@@ -116,6 +117,7 @@ impl Definition {
                 let path = text()?;
                 self.calls.push(quote!(.selectable(#path)));
             }
+            "filtered" => self.calls.push(quote!(.filtered())),
             "scale" => {
                 let (members, _) = texts(meta, &SCALE, 2, false)?;
                 self.calls.push(quote!(.scale(&[#members])));

@@ -62,6 +62,12 @@
 //! | `printcolumn(name = "..", type_ = "..", json_path = "..", description = "..", priority = 1)` | may be repeated |
 //! | `validation(rule = "..", message = "..")` | a CEL rule for the whole object; may be repeated |
 //! | `selectable = ".spec.host"` | a field for field selectors; may be repeated |
+//! | `filtered` | for a controller with a filter: objects that no host has seen are not `InProgress` |
+//!
+//! The default of the status is `observedGeneration: -1`, so that [kstatus] takes an object that no host has seen for
+//! `InProgress`. It is left out where a status has other required members or rules, which such a default would break.
+//!
+//! [kstatus]: https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus
 //!
 //! A member that is one of the builders of `k8s`, such as `Vec<Toleration>` or `Option<Affinity>`, has the API server's own
 //! schema, without descriptions. That of a `PodTemplateSpec` is large; [`any_object`] is a schema without any rules:
@@ -128,6 +134,7 @@ pub struct Definition {
     version: Map<String, Value>,
     schema: Map<String, Value>,
     subresources: Map<String, Value>,
+    is_filtered: bool,
 }
 
 #[doc(hidden)]
@@ -148,7 +155,15 @@ impl Definition {
             version: Map::new(),
             schema,
             subresources: Map::new(),
+            is_filtered: false,
         }
+    }
+
+    /// States that the controller has a filter, so that not every object gets a status.
+    #[must_use]
+    pub fn filtered(mut self) -> Self {
+        self.is_filtered = true;
+        self
     }
 
     /// Adds a short name or a category.
@@ -221,9 +236,15 @@ impl Definition {
             names,
             scope,
             mut version,
-            schema,
+            mut schema,
             subresources,
+            is_filtered,
         } = self;
+        if let Some(status) = schema.get_mut("properties").and_then(|it| it.get_mut("status"))
+            && !is_filtered
+        {
+            default_unobserved(status);
+        }
         version.insert("name".to_owned(), kind.version.into());
         version.insert("served".to_owned(), true.into());
         version.insert("storage".to_owned(), true.into());
@@ -235,6 +256,19 @@ impl Definition {
             "metadata": {"name": format!("{}.{}", names["plural"].as_str().unwrap_or_default(), kind.group)},
             "spec": {"group": kind.group, "names": names, "scope": scope, "versions": [version]},
         })
+    }
+}
+
+/// Sets the default of a status: the generation -1 was examined, which no object has. The API server refuses a default
+/// that its own schema does not accept.
+fn default_unobserved(status: &mut Value) {
+    let observed = &status["properties"]["observedGeneration"];
+    let is_integer = observed["type"] == "integer" && observed["minimum"].as_f64().is_none_or(|least| least <= -1.0);
+    let is_free = ["default", "required", "minProperties", "x-kubernetes-validations"]
+        .iter()
+        .all(|rule| status.get(rule).is_none());
+    if is_integer && is_free {
+        status["default"] = json!({"observedGeneration": -1});
     }
 }
 
@@ -261,4 +295,58 @@ fn object(members: &[(&str, &str)]) -> Value {
 fn push(members: &mut Map<String, Value>, list: &str, item: Value) {
     let list = members.entry(list).or_insert_with(|| json!([]));
     list.as_array_mut().expect("only this function makes it").push(item);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The status of a plugin that always says where its object is.
+    #[derive(serde::Serialize, JsonSchema)]
+    struct Placed {
+        #[serde(rename = "observedGeneration")]
+        observed_generation: i64,
+    }
+
+    fn default_of(definition: Definition) -> Value {
+        let definition = definition.finish();
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        schema["properties"]["status"]["default"].clone()
+    }
+
+    #[test]
+    fn an_unseen_object_is_in_progress_where_the_status_admits_it() {
+        let new = || {
+            Definition::new(
+                Kind::new("example.com", "v1", "Site"),
+                "sites",
+                "site",
+                "Namespaced",
+                "",
+            )
+        };
+        let unobserved = json!({"observedGeneration": -1});
+        assert_eq!(default_of(new().status::<ConditionsOnly>()), unobserved);
+        assert_eq!(default_of(new().status::<ConditionsOnly>().filtered()), Value::Null);
+        assert_eq!(
+            default_of(new().status::<Placed>()),
+            Value::Null,
+            "it has a required member"
+        );
+        assert_eq!(default_of(new().status::<Value>()), Value::Null, "it declares nothing");
+        for (member, rule) in [
+            ("minProperties", json!(2)),
+            ("x-kubernetes-validations", json!([{"rule": "has(self.url)"}])),
+            ("default", json!({})),
+        ] {
+            let mut status = schema_of::<ConditionsOnly>();
+            status[member] = rule.clone();
+            default_unobserved(&mut status);
+            assert_ne!(status["default"], unobserved, "{member}");
+        }
+        let mut status = schema_of::<ConditionsOnly>();
+        status["properties"]["observedGeneration"]["minimum"] = json!(0);
+        default_unobserved(&mut status);
+        assert_eq!(status["default"], Value::Null, "the API server would refuse the CRD");
+    }
 }

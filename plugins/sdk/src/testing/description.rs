@@ -171,6 +171,7 @@ impl<'a> ParsedController<'a> {
             name: &controller.name,
             kind: described(&controller.kind),
             fields: fields_of(fields),
+            has_filter: !controller.filter.is_empty(),
             has_finalizer: controller.finalizer.is_some(),
             defaulter: controller.defaulter,
             validator: controller.validator,

@@ -9,9 +9,9 @@ mod kubectl {
 
     use kube::Client;
     use kube::api::{ListParams, Patch, PatchParams};
-    use pilothouse_end_to_end::components::program;
+    use pilothouse_end_to_end::components::{program, root};
     use pilothouse_end_to_end::fleet::{self, plugin};
-    use pilothouse_end_to_end::program::{Folder, Process, component};
+    use pilothouse_end_to_end::program::{Folder, Process, component, ended};
     use pilothouse_end_to_end::stage::{app_service, create};
     use pilothouse_external::programs::Program;
     use pilothouse_simulator::{Options, Simulator};
@@ -117,5 +117,19 @@ mod kubectl {
         assert!(!waits(&kubeconfig, "Ready", "1s"));
         change(json!({"source": {"file": "it.wasm"}})).await;
         assert!(waits(&kubeconfig, "Ready", "60s"), "{}", host.log());
+        assert!(!waits(&kubeconfig, "UpToDate", "1s"), "a file is not followed");
+
+        let layout = plugins.path("layout");
+        let (file, crate_directory) = (plugins.path("it.wasm"), root().join("plugins/app-service"));
+        let to = format!("oci-layout:{layout}:stable");
+        let (code, _, said) = ended(&["push", &file, &to, "--crate", &crate_directory.display().to_string()]);
+        assert_eq!(code, 0, "{said}");
+        let followed = json!({"reference": "oci-layout:layout:stable", "updatePolicy": "Tag", "interval": "10s"});
+        change(json!({"source": {"file": null, "oci": followed}})).await;
+        assert!(waits(&kubeconfig, "UpToDate", "60s"), "{}", host.log());
+        assert!(waits(&kubeconfig, "Ready", "5s"), "{}", host.log());
+        fs::rename(&layout, plugins.path("elsewhere")).unwrap();
+        assert!(waits(&kubeconfig, "UpToDate=Unknown", "60s"), "{}", host.log());
+        assert!(!waits(&kubeconfig, "UpToDate", "1s"), "nobody knows what the tag names");
     }
 }

@@ -286,9 +286,7 @@ mod real {
         let read = async || serde_json::to_value(services.get("web").await.unwrap()).unwrap();
         let settles = async |expected: Status| {
             until_real(&format!("kstatus says {expected}"), &fleet, async || {
-                let object = read().await;
-                // Before the host has seen it, an object has no status, which kstatus takes for current.
-                object["status"].is_object() && kstatus::compute(&object).unwrap().status == expected
+                kstatus::compute(&read().await).unwrap().status == expected
             })
             .await;
         };

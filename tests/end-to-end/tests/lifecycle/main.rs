@@ -24,6 +24,7 @@ mod failing;
 mod finish;
 mod forged;
 mod forwarding;
+mod gitops_states;
 mod health;
 mod kstatus;
 mod leftovers;

@@ -80,6 +80,19 @@ fn a_crd_that_no_api_server_takes_is_an_error() {
 }
 
 #[test]
+fn a_filter_goes_with_no_generation_by_default() {
+    let mut crd = crd();
+    let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["status"]["default"] = json!({"observedGeneration": -1});
+    assert_eq!(findings(&controller(), &crd, Exports::default()), Vec::<String>::new());
+    let mut filtered = controller();
+    filtered["filter"] = json!({"labelSelector": "app=web"});
+    let found = only(findings(&filtered, &crd, Exports::default()));
+    let words = "warning: controller web has a filter, and the CRD of Web has a default for status.observedGeneration";
+    assert!(found.starts_with(words), "{found}");
+}
+
+#[test]
 fn a_plain_list_of_conditions_is_advised_against() {
     let with_type = |list_type: Value| {
         let mut crd = crd();

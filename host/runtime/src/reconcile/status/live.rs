@@ -48,9 +48,11 @@ impl LiveStatus {
         self.plain == Some(true)
     }
 
-    /// Generation that was examined last, by this status.
+    /// Generation that was examined last, by this status; none if it has the default of a CRD, -1: no host has seen the
+    /// object.
     pub fn observed_generation(&self) -> Option<i64> {
-        self.status.as_ref()?[status::OBSERVED_GENERATION].as_i64()
+        let observed = self.status.as_ref()?[status::OBSERVED_GENERATION].as_i64();
+        observed.filter(|generation| *generation >= 0)
     }
 
     /// Our field set of the status; `None` if no field is ours.
