@@ -60,6 +60,6 @@ impl Resources {
 pub fn kinds(checked: &CheckedManifest) -> impl Iterator<Item = (&Kind, bool)> {
     checked.manifest.controllers.iter().flat_map(|controller| {
         let touched = controller.touches.iter().map(|touch| (&touch.kind, touch.optional));
-        std::iter::once((&controller.kind, false)).chain(touched)
+        std::iter::once((&controller.kind, controller.optional)).chain(touched)
     })
 }
