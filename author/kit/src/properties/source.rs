@@ -113,7 +113,13 @@ impl Source<'_> {
         let any = &self.filter.annotations;
         let has_any = any.is_empty() || any.iter().any(|name| has(object, name));
         let any = (!has_any).then(|| &any[random.usize(..any.len())]);
-        let lacking: Vec<&String> = self.filter.annotation.iter().filter(|name| !has(object, name)).chain(any).collect();
+        let lacking: Vec<&String> = self
+            .filter
+            .annotation
+            .iter()
+            .filter(|name| !has(object, name))
+            .chain(any)
+            .collect();
         for name in lacking {
             let text = generate::value(&json!({"type": "string"}), random);
             set_mark(object, "annotations", name, text);
@@ -291,8 +297,10 @@ mod tests {
             "tier!=a,app",
             "old notin (x),app==db",
         ] {
-            let filter: Filter =
-                serde_json::from_value(json!({"annotation": "on", "annotations": ["a", "b"], "labelSelector": selector})).unwrap();
+            let filter: Filter = serde_json::from_value(
+                json!({"annotation": "on", "annotations": ["a", "b"], "labelSelector": selector}),
+            )
+            .unwrap();
             let source = Source {
                 kind: &Kind::new("x.dev", "v1", "X"),
                 schema: None,

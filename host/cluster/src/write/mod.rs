@@ -632,7 +632,12 @@ mod tests {
             writer.delete(&served, &object).await.unwrap();
             drop(writer.live(&served, name).await.unwrap());
             drop(writer.live_whole(&served, name).await.unwrap());
-            drop(writer.set_finalizers(&served, &object, &["x.dev/f".to_owned()]).await.unwrap());
+            drop(
+                writer
+                    .set_finalizers(&served, &object, &["x.dev/f".to_owned()])
+                    .await
+                    .unwrap(),
+            );
             drop(writer.set_managers(&served, &object, Vec::new()).await.unwrap());
         }
         let users = users.lock().unwrap();

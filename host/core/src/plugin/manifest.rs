@@ -274,11 +274,7 @@ impl BroughtCrd {
 
 impl Filter {
     /// Reports whether the controller reconciles an object. The closures look up its annotations and match its labels.
-    pub fn selects(
-        &self,
-        has_annotation: impl Fn(&str) -> bool,
-        has_labels: impl FnOnce(&Selector) -> bool,
-    ) -> bool {
+    pub fn selects(&self, has_annotation: impl Fn(&str) -> bool, has_labels: impl FnOnce(&Selector) -> bool) -> bool {
         let Self {
             annotation,
             annotations,
@@ -797,7 +793,10 @@ mod tests {
         }
         let many = json!({"annotations": vec!["a"; MAX_FILTER_ANNOTATIONS + 1]});
         let said = problem(|it| it["controllers"][0]["filter"] = many);
-        assert_eq!(said, "manifest member controllers[0].filter.annotations: must have at most 64 entries");
+        assert_eq!(
+            said,
+            "manifest member controllers[0].filter.annotations: must have at most 64 entries"
+        );
         let seconds = json!({"timeoutSeconds": 31});
         assert!(problem(|it| it["controllers"][0]["admission"] = seconds).contains("admission.timeoutSeconds"));
         let policy = json!({"failurePolicy": "Perhaps"});

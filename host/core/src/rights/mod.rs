@@ -239,8 +239,10 @@ impl<'a> ControllerNeeds<'a> {
 
     /// Every kind that it names, and whether it is optional.
     fn kinds(&self) -> impl Iterator<Item = (&'a Kind, bool)> {
-        let touched = self.touches.iter().map(|touch| (&touch.kind, touch.optional));
-        std::iter::once((self.kind, self.is_optional)).chain(touched)
+        let is_optional = self.is_optional;
+        let touched = self.touches.iter();
+        let touched = touched.map(move |touch| (&touch.kind, touch.optional || is_optional));
+        std::iter::once((self.kind, is_optional)).chain(touched)
     }
 }
 
@@ -287,7 +289,11 @@ struct Derivation<'a> {
 impl Derivation<'_> {
     fn controller(&mut self, controller: &ControllerNeeds<'_>) {
         let Some(primary) = self.resources.get(controller.kind) else {
+            // The other kinds are watched meanwhile.
             self.remark_not_served(controller.kind);
+            for touch in &controller.touches {
+                self.touch(controller, touch, false);
+            }
             return;
         };
         if controller.brings_crd {

@@ -135,8 +135,8 @@ impl HostContext {
             if !needs || !self.kinds.mark_reported_missing(kind, &lane.plugin) {
                 continue;
             }
-            if lane.is_optional && lane.grants.primary() == &**kind {
-                tracing::info!(lane = lane.title(), %kind, "the controller begins once the cluster serves its kind, which is optional");
+            if lane.is_optional {
+                tracing::info!(lane = lane.title(), %kind, "the controller begins once the cluster serves the kind");
             } else {
                 tracing::warn!(
                     plugin = &*lane.plugin,

@@ -338,7 +338,10 @@ impl Lane {
         let mut keys = FactKeys::default();
         if kind == self.grants.primary() {
             keys = self.filter.label_selector.iter().fold(keys, FactKeys::with_labels);
-            keys = self.filter.annotations().fold(keys, |keys, it| keys.with_annotation(it));
+            keys = self
+                .filter
+                .annotations()
+                .fold(keys, |keys, it| keys.with_annotation(it));
             keys = keys.with_text(PAUSED).with_text(RECONCILE_REQUESTED);
         }
         let labels = self

@@ -258,7 +258,9 @@ impl FinalizerChange<'_> {
         let stays = present.iter().filter(|present| !self.remove.contains(&&***present));
         let mut wanted: Vec<String> = stays.map(ToString::to_string).collect();
         // No finalizer can be added to an object that is being deleted.
-        let add = self.add.filter(|add| !object.deleting && !wanted.iter().any(|it| it == add));
+        let add = self
+            .add
+            .filter(|add| !object.deleting && !wanted.iter().any(|it| it == add));
         wanted.extend(add.map(str::to_owned));
         (wanted.len() != present.len() || add.is_some()).then_some(wanted)
     }

@@ -174,7 +174,9 @@ impl SharedState {
     pub fn is_idle(&self) -> bool {
         let tables = self.tables.read();
         let mut lanes = tables.lanes.iter();
-        lanes.all(|lane| tables.queue.is_open(lane.id) || lane.lacks_primary()) && tables.queue.is_idle() && tables.contributions.is_idle()
+        lanes.all(|lane| tables.queue.is_open(lane.id) || lane.lacks_primary())
+            && tables.queue.is_idle()
+            && tables.contributions.is_idle()
     }
 
     /// Returns the number of primaries that a lane reconciles, and the depth of its queue.

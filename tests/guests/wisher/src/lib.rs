@@ -140,9 +140,7 @@ impl Plugin for Wisher {
         .controller_if(config.steers("Wish"), config.controller::<Wish>("wish"))
         .controller_if(
             config.steers("Promise"),
-            config
-                .promises()
-                .fields(config.remembers.then_some(".status")),
+            config.promises().fields(config.remembers.then_some(".status")),
         )
         .configuration_schema(json!({
             "type": "object",
@@ -287,7 +285,9 @@ impl Config {
             .replace("singular: wish", "singular: promise")
             .replace("Wish", "Promise");
         let all = [("Wish", CRD.to_owned()), ("Promise", of_promises)];
-        let steered = all.into_iter().filter(|(kind, _)| self.steers(kind) && !self.awaits(kind));
+        let steered = all
+            .into_iter()
+            .filter(|(kind, _)| self.steers(kind) && !self.awaits(kind));
         steered.map(|(_, crd)| crd).collect()
     }
 

@@ -379,7 +379,5 @@ fn is_followed(known: &Inventory, lanes: &[Arc<Lane>]) -> bool {
         let finalizers = known.former_finalizers(lane.grants.primary(), lane.finalizer.as_deref());
         *lane.former == *known.former(&lane.grants) && *lane.former_finalizers == *finalizers
     };
-    lanes.iter().all(follows)
-        && formers.clone().count() == left.len()
-        && left.iter().all(has_lane)
+    lanes.iter().all(follows) && formers.clone().count() == left.len() && left.iter().all(has_lane)
 }

@@ -81,6 +81,7 @@ pub fn status(
                 name: lane.controller.clone(),
                 kind: kind_name(lane.grants.primary()),
                 synced: figures.is_synced,
+                lacks_kind: lane.lacks_primary(),
                 objects: objects as u64,
                 queued: depth.ready as u64,
                 oldest_queued_seconds: depth.oldest.as_secs_f64(),
