@@ -306,8 +306,8 @@ mod real {
         loop {
             let mut definition = definitions.get("gates.gate.test.dev").await.unwrap();
             change(definition.data["spec"]["versions"].as_array_mut().unwrap());
-            let replaced = definitions.replace("gates.gate.test.dev", &PostParams::default(), &definition);
-            match replaced.await {
+            let post = PostParams::default();
+            match definitions.replace("gates.gate.test.dev", &post, &definition).await {
                 Err(Error::Api(status)) if status.code == 409 => {}
                 replaced => return drop(replaced.unwrap()),
             }
@@ -329,7 +329,10 @@ mod real {
         let cluster = Cluster::real_with(Options::default()).await.unwrap();
         let client = cluster.client().await.unwrap();
         make_namespaces(&client).await;
-        let admin = cluster.control_plane().kubeconfig_file(TEST_ACCOUNT).unwrap();
+        let Cluster::Real(real) = &cluster else {
+            panic!("the cluster is real")
+        };
+        let admin = real.control_plane().kubeconfig_file(TEST_ACCOUNT).unwrap();
         let admin = admin.display().to_string();
         let migrate = async || {
             let arguments = [
@@ -354,6 +357,15 @@ mod real {
         create(&client, "stays", &json!({"size": 1, "behaviour": "stay"}))
             .await
             .unwrap();
+        let are_reconciled = async |count: usize| {
+            let reconciled = async || {
+                let all = gates(&client, "v1", HERE).list(&ListParams::default()).await.unwrap();
+                all.items.len() == count && all.iter().all(is_reconciled)
+            };
+            until("all gates are reconciled", &host, reconciled).await;
+            host.settled().await.unwrap();
+        };
+        are_reconciled(3).await;
         store_in(&client, "v2").await;
         let third = json!({
             "apiVersion": "gate.test.dev/v2", "kind": "Gate", "metadata": {"name": "three"}, "spec": {"count": 1},
@@ -363,6 +375,7 @@ mod real {
             .create(&PostParams::default(), &third)
             .await
             .unwrap();
+        are_reconciled(4).await;
         assert_eq!(stored().await, json!(["v1", "v2"]));
 
         // What cannot be converted is named, and holds the others up no longer than it has to.
@@ -380,14 +393,6 @@ mod real {
             .patch("stays", &PatchParams::default(), &turn)
             .await
             .unwrap();
-        let are_reconciled = async |count: usize| {
-            let reconciled = async || {
-                let all = gates(&client, "v1", HERE).list(&ListParams::default()).await.unwrap();
-                all.items.len() == count && all.iter().all(is_reconciled)
-            };
-            until("all gates are reconciled", &host, reconciled).await;
-            host.settled().await.unwrap();
-        };
         are_reconciled(4).await;
         store_in(&client, "v1").await;
         create(&client, "late", &json!({"size": 1})).await.unwrap();

@@ -286,6 +286,12 @@ async fn an_upgrade_that_loses_data_is_refused() {
         2,
         "nothing was changed"
     );
+
+    let (code, printed, said) = installed.run("upgrade", &["--yes", "--no-objects"]).await;
+    assert_eq!(code, 0, "{printed}{said}");
+    let words = "objects of appservices.kosmos.io may be stored in v0; when the plugin runs, `pilothouse migrate-storage \
+                 appservices.kosmos.io` rewrites them in v1";
+    assert!(printed.contains(words), "{printed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -77,8 +77,11 @@ impl Sites {
             code,
             retry_after: None,
         };
-        let rule = Rule::new(fault).when(move |asked| asked.verb == "patch" && asked.name == name);
-        self.cluster.simulator().faults().add(rule.times(times));
+        let rule = Rule::new(fault).when(move |asked| asked.verb == "patch" && asked.name.as_deref() == Some(name));
+        let Cluster::Simulated(simulated) = &self.cluster else {
+            panic!("the cluster is simulated")
+        };
+        simulated.simulator().faults().add(rule.times(times));
     }
 }
 
