@@ -325,6 +325,7 @@ mod real {
 
     /// A version of a kind is added with a converter, becomes the storage version, and takes the place of the other one.
     #[tokio::test(flavor = "multi_thread")]
+    #[expect(clippy::too_many_lines, reason = "one story on one cluster")]
     async fn a_storage_version_is_migrated_and_the_old_one_removed() {
         let cluster = Cluster::real_with(Options::default()).await.unwrap();
         let client = cluster.client().await.unwrap();

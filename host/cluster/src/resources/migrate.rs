@@ -76,7 +76,7 @@ impl StoredKind {
         called.extend([text(&names["plural"]), text(&names["singular"])]);
         Some(Self {
             crd: text(&metadata["name"]),
-            kind: Kind::new(&text(&spec["group"]), &storage, &text(&names["kind"])),
+            kind: Kind::new(text(&spec["group"]), &storage, text(&names["kind"])),
             storage,
             stored: texts(&crd["status"]["storedVersions"]),
             served: served.collect(),
