@@ -176,7 +176,9 @@ async fn finalize_former(
             host.state.forget_primary(lane, primary_ref);
             JobResult::unchanged(ReconcileResult::Gone)
         }
-        Ok(_) if lane.finalizer.is_some() => reconcile_selected(host, lane, primary_ref, job, gathered, trace).await,
+        Ok(_) if lane.finalizer.is_some() => {
+            Box::pin(reconcile_selected(host, lane, primary_ref, job, gathered, trace)).await
+        }
         Ok(_) if lane.mode == RunMode::Preview => without_writes(None),
         // This version has nothing to do before the object goes.
         Ok(_) => {
