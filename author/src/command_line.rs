@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use pilothouse_host::render::WebhooksCommand;
-use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, pause, reconcile, release, run};
+use pilothouse_host::{
+    CompileCommand, artifact, ask, inspect, install, migrate_storage, pause, reconcile, release, run,
+};
 
 use crate::build::BuildCommand;
 use crate::manifests::ManifestsCommand;
@@ -82,6 +84,8 @@ enum Command {
     Reconcile(reconcile::ReconcileCommand),
     /// Remove the finalizer of a plugin that is gone from the objects that wait for it.
     Release(release::ReleaseCommand),
+    /// Rewrite the stored objects of a kind in the storage version of its CRD, so that older versions can be removed.
+    MigrateStorage(migrate_storage::MigrateStorageCommand),
     /// Print all that a plugin needs in a cluster: CRDs, rights, Plugin and a sample.
     Manifests(Box<ManifestsCommand>),
     /// Print what a shell loads to complete the command line.
@@ -128,6 +132,7 @@ pub fn execute() -> ExitCode {
         Command::Resume(resume) => resume.execute(),
         Command::Reconcile(reconcile) => reconcile.execute(),
         Command::Release(release) => release.execute(),
+        Command::MigrateStorage(migrate) => migrate.execute(),
         Command::CompileComponent(compile) => compile.execute(),
     })
 }
@@ -150,6 +155,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "manifests",
             "webhooks",
             "release",
+            "migrate-storage",
         ],
     ),
     (

@@ -207,7 +207,8 @@ pub struct PluginStatus {
     /// left: it is given up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub contributed_kinds: Vec<OwnedKind>,
-    /// The finalizers that its versions have set on primaries. Those of a controller that it has no more are taken off.
+    /// The finalizers that its versions have set on primaries. Those that its version no longer sets are taken off where the host
+    /// has set them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<SetFinalizer>,
     /// What keeps the plugin from working in full, and what to do about it: a sentence each.

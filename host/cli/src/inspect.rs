@@ -359,6 +359,7 @@ fn controller_text(controller: &Controller, asked: &Asked, text: &mut String) {
     let Controller {
         name,
         kind,
+        optional,
         fields,
         filter,
         finalizer,
@@ -371,11 +372,16 @@ fn controller_text(controller: &Controller, asked: &Asked, text: &mut String) {
     } = controller;
     let _ = writeln!(
         text,
-        "\ncontroller {name}\n  reconciles   {kind}, looks at {}",
-        listed(fields)
+        "\ncontroller {name}\n  reconciles   {kind}, looks at {}{}",
+        listed(fields),
+        if *optional { ", where the cluster serves it" } else { "" }
     );
     if let Some(annotation) = &filter.annotation {
         let _ = writeln!(text, "  only with    annotation {}", printable(annotation));
+    }
+    if !filter.annotations.is_empty() {
+        let any = printable(&filter.annotations.join(" or "));
+        let _ = writeln!(text, "  only with    annotation {any}");
     }
     if let Some(labels) = &filter.label_selector {
         let _ = writeln!(text, "  only with    labels {}", printable(&labels.to_string()));

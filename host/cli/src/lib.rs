@@ -10,6 +10,7 @@ pub mod ask;
 pub mod compiling;
 pub mod inspect;
 pub mod install;
+pub mod migrate_storage;
 pub mod options;
 pub mod pause;
 pub mod plugins;

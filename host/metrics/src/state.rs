@@ -308,7 +308,7 @@ fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigure
         }
         ages.get_or_create(&labels).set(oldest.as_secs_f64());
     }
-    let help = "Whether all kinds that a controller needs are listed, so that it reconciles";
+    let help = "Whether all kinds that a controller needs are listed, so that it reconciles, or its optional kind is not served";
     registry.register("controller_synced", help, synced);
     let help = "Number of objects that are ready to be reconciled";
     registry.register("queue_depth", help, queued);

@@ -264,7 +264,7 @@ fn plugin_figures(summary: PluginSummary, dropped_events: &HashMap<Arc<str>, u64
 fn controller_figures(figures: LaneFigures) -> ControllerFigures {
     let LaneFigures {
         lane,
-        is_open,
+        is_synced,
         depth,
         paused,
         reads: (reads, read_bytes),
@@ -281,7 +281,7 @@ fn controller_figures(figures: LaneFigures) -> ControllerFigures {
     ControllerFigures {
         plugin: lane.plugin.to_string(),
         controller: lane.controller.clone(),
-        is_synced: is_open,
+        is_synced,
         queued: ready as u64,
         oldest,
         running: running as u64,

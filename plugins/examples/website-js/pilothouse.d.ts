@@ -182,6 +182,8 @@ export interface Touch {
 export interface Filter {
   /** An annotation that must be there, with any value. */
   annotation?: string;
+  /** Annotations of which at least one must be there, with any value; at most 64. */
+  annotations?: string[];
   labelSelector?: string;
 }
 
@@ -200,6 +202,8 @@ export interface Admission {
 export interface Controller<Object extends KubernetesObject = any> {
   name: string;
   kind: Kind;
+  /** Whether the plugin runs where the kind is not served; the controller then waits for it. */
+  optional?: boolean;
   /** The fields of the primary that `reconcile` sees beside its metadata. */
   fields?: string[];
   touches?: Touch[];

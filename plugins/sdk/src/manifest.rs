@@ -116,6 +116,8 @@ impl Manifest {
 pub struct ControllerManifest {
     pub(crate) name: String,
     pub(crate) kind: Kind,
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    optional: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) fields: Vec<String>,
     #[serde(skip_serializing_if = "Filter::is_empty")]
@@ -143,6 +145,7 @@ impl ControllerManifest {
         Self {
             name: name.into(),
             kind,
+            optional: false,
             fields: Vec::new(),
             filter: Filter::default(),
             finalizer: None,
@@ -174,6 +177,19 @@ impl ControllerManifest {
     /// Selects only resources with this annotation, whatever its value.
     pub fn with_annotation(mut self, name: impl Into<String>) -> Self {
         self.filter.annotation = Some(name.into());
+        self
+    }
+
+    /// Selects only resources with at least one of these annotations, whatever its value. Each call adds to the set.
+    pub fn with_any_annotation(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.filter.annotations.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Lets the plugin run where the cluster does not serve the kind. The controller begins once the kind is served, and
+    /// stops when it is no longer; nothing is deleted for that.
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
         self
     }
 
@@ -226,13 +242,15 @@ impl ControllerManifest {
 pub(crate) struct Filter {
     #[serde(skip_serializing_if = "Option::is_none")]
     annotation: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    annotations: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     label_selector: Option<String>,
 }
 
 impl Filter {
     pub(crate) fn is_empty(&self) -> bool {
-        self.annotation.is_none() && self.label_selector.is_none()
+        self.annotation.is_none() && self.annotations.is_empty() && self.label_selector.is_none()
     }
 }
 

@@ -30,7 +30,9 @@ fn the_host_parses_every_member_of_a_manifest() {
     let manifest = manifest(
         ControllerManifest::new("volume", VOLUME)
             .fields([".spec"])
+            .optional()
             .with_annotation("example.com/volume")
+            .with_any_annotation(["a", "b"])
             .with_labels("tier=gold")
             .finalizer("example.com/volume")
             .failure_reason("Broken")
@@ -57,7 +59,9 @@ fn the_host_parses_every_member_of_a_manifest() {
     assert_eq!(controller.name, "volume");
     assert_eq!(controller.kind.to_string(), VOLUME.to_string());
     assert_eq!(controller.fields[0].to_string(), ".spec");
+    assert!(controller.optional);
     assert_eq!(controller.filter.annotation.as_deref(), Some("example.com/volume"));
+    assert_eq!(controller.filter.annotations, ["a", "b"]);
     let labels = controller.filter.label_selector.as_ref().unwrap();
     assert_eq!(labels.to_string(), "tier=gold");
     assert_eq!(controller.finalizer.as_deref(), Some("example.com/volume"));

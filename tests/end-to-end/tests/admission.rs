@@ -9,16 +9,19 @@ mod real {
     use std::time::{Duration, Instant};
 
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+    use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use kube::{Api, Client, Error};
     use pilothouse_cluster::resources::webhooks::SecretPlace;
     use pilothouse_core::Limits;
     use pilothouse_core::admission::configuration::Endpoint;
     use pilothouse_end_to_end::host::RuntimeHost;
+    use pilothouse_end_to_end::program::ended;
     use pilothouse_runtime::{HostOptions, Lifetimes, Maker, WebhookOptions};
     use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::controlplane::Options;
     use pilothouse_testkit::host::SteeredHost as _;
+    use pilothouse_testkit::requests::TEST_ACCOUNT;
     use serde_json::{Value, json};
 
     /// Time limit of a wait.
@@ -290,6 +293,156 @@ mod real {
         crds.patch("gates.gate.test.dev", &PatchParams::default(), &conversion)
             .await
             .unwrap();
+    }
+
+    fn definitions(client: &Client) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
+    }
+
+    /// Changes the versions of the CRD of gates, which the host writes at the same time.
+    async fn change_versions(client: &Client, change: impl Fn(&mut Vec<Value>)) {
+        let definitions = definitions(client);
+        loop {
+            let mut definition = definitions.get("gates.gate.test.dev").await.unwrap();
+            change(definition.data["spec"]["versions"].as_array_mut().unwrap());
+            let post = PostParams::default();
+            match definitions.replace("gates.gate.test.dev", &post, &definition).await {
+                Err(Error::Api(status)) if status.code == 409 => {}
+                replaced => return drop(replaced.unwrap()),
+            }
+        }
+    }
+
+    async fn store_in(client: &Client, name: &str) {
+        change_versions(client, |versions| {
+            for version in versions {
+                version["storage"] = json!(version["name"] == name);
+            }
+        })
+        .await;
+    }
+
+    /// A version of a kind is added with a converter, becomes the storage version, and takes the place of the other one.
+    #[tokio::test(flavor = "multi_thread")]
+    #[expect(clippy::too_many_lines, reason = "one story on one cluster")]
+    async fn a_storage_version_is_migrated_and_the_old_one_removed() {
+        let cluster = Cluster::real_with(Options::default()).await.unwrap();
+        let client = cluster.client().await.unwrap();
+        make_namespaces(&client).await;
+        let Cluster::Real(real) = &cluster else {
+            panic!("the cluster is real")
+        };
+        let admin = real.control_plane().kubeconfig_file(TEST_ACCOUNT).unwrap();
+        let admin = admin.display().to_string();
+        let migrate = async || {
+            let arguments = [
+                "migrate-storage".to_owned(),
+                "gates".to_owned(),
+                "--kubeconfig".to_owned(),
+                admin.clone(),
+            ];
+            let run = move || ended(&arguments.each_ref().map(String::as_str));
+            tokio::task::spawn_blocking(run).await.unwrap()
+        };
+        let stored = async || {
+            let found = definitions(&client).get("gates.gate.test.dev").await.unwrap();
+            found.data["status"]["storedVersions"].clone()
+        };
+        let mut host = host(Some(webhooks(Lifetimes::default(), Duration::from_secs(30))));
+        start(&mut host, &cluster).await;
+        until_asked(&client, &host).await;
+        for name in ["one", "two"] {
+            create(&client, name, &json!({"size": 1})).await.unwrap();
+        }
+        create(&client, "stays", &json!({"size": 1, "behaviour": "stay"}))
+            .await
+            .unwrap();
+        let are_reconciled = async |count: usize| {
+            let reconciled = async || {
+                let all = gates(&client, "v1", HERE).list(&ListParams::default()).await.unwrap();
+                all.items.len() == count && all.iter().all(is_reconciled)
+            };
+            until("all gates are reconciled", &host, reconciled).await;
+            host.settled().await.unwrap();
+        };
+        are_reconciled(3).await;
+        store_in(&client, "v2").await;
+        let third = json!({
+            "apiVersion": "gate.test.dev/v2", "kind": "Gate", "metadata": {"name": "three"}, "spec": {"count": 1},
+        });
+        let third = serde_json::from_value(third).unwrap();
+        gates(&client, "v2", HERE)
+            .create(&PostParams::default(), &third)
+            .await
+            .unwrap();
+        are_reconciled(4).await;
+        assert_eq!(stored().await, json!(["v1", "v2"]));
+
+        // What cannot be converted is named, and holds the others up no longer than it has to.
+        let (code, printed, said) = migrate().await;
+        assert_eq!(code, 1, "{printed}{said}");
+        assert!(
+            printed.contains("rewrote 2 objects; stored in v2 before: 1, deleted meanwhile: 0"),
+            "{printed}"
+        );
+        assert!(said.contains("cannot rewrite Gate admission/stays: "), "{said}");
+        assert!(said.contains("this gate was asked to stay as it is"), "{said}");
+        assert_eq!(stored().await, json!(["v1", "v2"]));
+        // Nor can it be edited before its own version is the storage version again.
+        store_in(&client, "v1").await;
+        let turn = Patch::Merge(json!({"spec": {"behaviour": null}}));
+        gates(&client, "v1", HERE)
+            .patch("stays", &PatchParams::default(), &turn)
+            .await
+            .unwrap();
+        create(&client, "late", &json!({"size": 1})).await.unwrap();
+        are_reconciled(5).await;
+        store_in(&client, "v2").await;
+
+        // Without the webhook nothing can be converted, and nothing is trimmed.
+        host.stop().await.unwrap();
+        let (code, printed, said) = migrate().await;
+        assert_eq!(code, 1, "{printed}{said}");
+        assert!(said.contains("conversion webhook for gate.test.dev/"), "{said}");
+        assert_eq!(stored().await, json!(["v1", "v2"]));
+
+        start(&mut host, &cluster).await;
+        until_asked(&client, &host).await;
+        host.settled().await.unwrap();
+        let mark = cluster.mark().unwrap();
+        let generation = async || {
+            gates(&client, "v2", HERE)
+                .get("late")
+                .await
+                .unwrap()
+                .metadata
+                .generation
+        };
+        let before = generation().await;
+        let (code, printed, said) = migrate().await;
+        assert_eq!(code, 0, "{printed}{said}\n{}", host.log_tail());
+        assert!(
+            printed.contains("rewrote 2 objects; stored in v2 before: 3, deleted meanwhile: 0"),
+            "{printed}"
+        );
+        assert_eq!((stored().await, generation().await), (json!(["v2"]), before));
+        host.settled().await.unwrap();
+        let mut requests = cluster.requests_since(mark).unwrap();
+        requests.retain(|request| request.is_write() && request.is_by_host() && !request.is_lease());
+        assert_eq!(requests, [], "no plugin writes in answer");
+
+        // Nobody can convert any more, so each object is stored in the one version that is left.
+        host.stop().await.unwrap();
+        change_versions(&client, |versions| drop(versions.remove(0))).await;
+        until("one version is served", &host, async || {
+            let all = gates(&client, "v1", HERE).list(&ListParams::default()).await;
+            matches!(all, Err(Error::Api(status)) if status.code == 404)
+        })
+        .await;
+        let all = gates(&client, "v2", HERE).list(&ListParams::default()).await.unwrap();
+        assert_eq!(all.items.len(), 5);
+        assert!(all.iter().all(|gate| gate.data["spec"]["count"] == 1), "{all:?}");
     }
 
     #[tokio::test]

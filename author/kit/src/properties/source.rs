@@ -109,15 +109,20 @@ impl Source<'_> {
                 set_mark(object, place, name, generate::value(&json!({"type": "string"}), random));
             }
         }
-        if let Some(filter) = self.filter.annotation.as_deref()
-            && object["metadata"]["annotations"].get(filter).is_none()
-        {
-            set_mark(
-                object,
-                "annotations",
-                filter,
-                generate::value(&json!({"type": "string"}), random),
-            );
+        let has = |object: &Value, name: &str| object["metadata"]["annotations"].get(name).is_some();
+        let any = &self.filter.annotations;
+        let has_any = any.is_empty() || any.iter().any(|name| has(object, name));
+        let any = (!has_any).then(|| &any[random.usize(..any.len())]);
+        let lacking: Vec<&String> = self
+            .filter
+            .annotation
+            .iter()
+            .filter(|name| !has(object, name))
+            .chain(any)
+            .collect();
+        for name in lacking {
+            let text = generate::value(&json!({"type": "string"}), random);
+            set_mark(object, "annotations", name, text);
         }
         if let Some(labels) = self
             .filter
@@ -292,8 +297,10 @@ mod tests {
             "tier!=a,app",
             "old notin (x),app==db",
         ] {
-            let filter: Filter =
-                serde_json::from_value(json!({"annotation": "on", "labelSelector": selector})).unwrap();
+            let filter: Filter = serde_json::from_value(
+                json!({"annotation": "on", "annotations": ["a", "b"], "labelSelector": selector}),
+            )
+            .unwrap();
             let source = Source {
                 kind: &Kind::new("x.dev", "v1", "X"),
                 schema: None,

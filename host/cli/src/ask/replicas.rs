@@ -223,6 +223,7 @@ fn add_controller(known: &mut ControllerStatus, other: &ControllerStatus) {
         name: _,
         kind: _,
         synced,
+        lacks_kind,
         objects,
         queued,
         oldest_queued_seconds,
@@ -233,6 +234,7 @@ fn add_controller(known: &mut ControllerStatus, other: &ControllerStatus) {
         paused,
     } = other;
     known.synced &= synced;
+    known.lacks_kind |= lacks_kind;
     known.oldest_queued_seconds = known.oldest_queued_seconds.max(*oldest_queued_seconds);
     for (sum, more) in [
         (&mut known.objects, objects),

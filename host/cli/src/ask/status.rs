@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use pilothouse_core::text::printable::printable;
 use pilothouse_runtime::api::documents::{
-    ControllerStatus, FailingObject, HostStatus, ObjectName, PluginStatus, StatusDocument,
+    ControllerStatus, FailingObject, HostStatus, KindName, ObjectName, PluginStatus, StatusDocument,
 };
 
 use super::replicas::{Sum, silence};
@@ -168,6 +168,15 @@ fn shown(sum: &Sum<StatusDocument>, now: Timestamp, screen: Screen) -> String {
         }
     }
     for plugin in plugins {
+        for controller in plugin.controllers.iter().filter(|controller| controller.lacks_kind) {
+            let KindName { api_version, kind } = &controller.kind;
+            let words = format!(
+                "the controller {} begins once the cluster serves {api_version} {kind}, which is optional",
+                controller.name
+            );
+            write!(text, "\nPlugin {}\n", plugin.name).expect("writing to a String cannot fail");
+            text += &screen.wrapped(&words, 2);
+        }
         let paused = plugin.controllers.iter().map(|controller| controller.paused).sum();
         if paused > 0 {
             let count = counted(paused, "object is", "objects are");
@@ -312,7 +321,7 @@ mod tests {
                  "warnings": ["the host may not list pods; grant it the right"],
                  "controllers": [
                      {"name": "a", "kind": {"apiVersion": "x.dev/v1", "kind": "App"}, "objects": 12, "failing": 1, "paused": 1},
-                     {"name": "b", "kind": {"apiVersion": "x.dev/v1", "kind": "Site"}, "objects": 3, "queued": 2, "paused": 1},
+                     {"name": "b", "kind": {"apiVersion": "x.dev/v1", "kind": "Site"}, "lacksKind": true, "objects": 3, "queued": 2, "paused": 1},
                  ]},
                 {"name": "refused", "version": "1.0.0", "ready": true, "reason": "PreviousVersion", "message": "the version before goes on",
                  "obstacle": {"isRefusal": true, "reason": "TrialFailed", "message": "the new version fails for App n/web"},
@@ -350,6 +359,9 @@ Plugin refused: the wanted version is refused: TrialFailed
 
 Plugin app-service
   warning: the host may not list pods; grant it the right
+
+Plugin app-service
+  the controller b begins once the cluster serves x.dev/v1 Site, which is optional
 
 Plugin app-service
   2 objects are paused by an annotation, and neither reconciled nor written

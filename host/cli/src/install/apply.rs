@@ -9,6 +9,7 @@ use clap::Args;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::resources::install::install_crd;
 use pilothouse_cluster::resources::installer::{Applied, Installer, title};
+use pilothouse_cluster::resources::migrate::StoredKind;
 use pilothouse_core::rights::objects::Acting;
 use pilothouse_core::rights::{Rights, words};
 use serde_json::Value;
@@ -195,6 +196,7 @@ impl Plan {
             let word = if wrote { "applied" } else { "unchanged" };
             println!("CustomResourceDefinition {} {word}", crd.name);
         }
+        self.say_what_is_due(client).await;
         if !self.is_narrower {
             // Stale grants go first, and the Plugin is applied last: no version has more rights than it is given.
             delete(installer, &self.stale).await?;
@@ -228,6 +230,23 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// Names the CRDs whose objects may be stored in a version that is not the storage version. That is no part of the installation,
+    /// so a failed request is passed over.
+    async fn say_what_is_due(&self, client: &Client) {
+        for PlannedCrd { crd, .. } in &self.crds {
+            let Ok(Some(stored)) = StoredKind::find(client, &crd.name).await else {
+                continue;
+            };
+            let left = stored.left().join(", ");
+            if !left.is_empty() {
+                println!(
+                    "objects of {} may be stored in {left}; when the plugin runs, `pilothouse migrate-storage {}` rewrites them in {}",
+                    crd.name, crd.name, stored.storage
+                );
+            }
+        }
     }
 
     async fn apply(&self, installer: &Installer, object: &Value) -> anyhow::Result<()> {

@@ -90,11 +90,11 @@ pub async fn losses(
     }
     if !change.dropped_stored.is_empty() {
         losses.refusals.push(format!(
-            "CustomResourceDefinition {} drops {}, in which objects are or were stored; keep the version, or migrate the stored \
-             objects and remove it from status.storedVersions \
-             (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/)",
+            "CustomResourceDefinition {} drops {}, in which objects are or were stored; keep the version until another one is \
+             the storage version and `pilothouse migrate-storage {}` has rewritten the objects",
             crd.name,
-            change.dropped_stored.join(", ")
+            change.dropped_stored.join(", "),
+            crd.name
         ));
     }
     if change.is_none() {

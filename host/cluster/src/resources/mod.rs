@@ -5,6 +5,7 @@ pub mod host_resources;
 pub mod install;
 pub mod installer;
 pub mod lease;
+pub mod migrate;
 pub(crate) mod own_object;
 pub mod pull_secret;
 pub mod release;

@@ -96,7 +96,21 @@ pub async fn kinds(client: &Client, names: &[String]) -> Result<Vec<ServedKind>,
 
 /// The objects of a kind that have a finalizer.
 pub async fn find(client: &Client, served: &ServedKind, finalizer: &str) -> Result<Vec<FinalizerHolder>, RequestError> {
-    let mut held = Vec::new();
+    let listed = list_metadata(client, served).await?.into_iter();
+    let held = listed.filter(|metadata| metadata.finalizers.iter().any(|it| it == finalizer));
+    let holder = |metadata: Meta| FinalizerHolder {
+        served: served.clone(),
+        name: metadata.name(),
+        version: metadata.resource_version,
+        finalizers: metadata.finalizers,
+        deleting: metadata.deletion_timestamp.is_some(),
+    };
+    Ok(held.map(holder).collect())
+}
+
+/// The metadata of all objects of a kind.
+pub(crate) async fn list_metadata(client: &Client, served: &ServedKind) -> Result<Vec<Meta>, RequestError> {
+    let mut listed = Vec::new();
     let mut token = String::new();
     loop {
         let path = served.path(None, None);
@@ -109,29 +123,12 @@ pub async fn find(client: &Client, served: &ServedKind, finalizer: &str) -> Resu
             .body(Body::empty())
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
         let (_, text) = send(client, request).await?;
-        let FinalizerList { metadata, items } =
+        let MetadataList { metadata, items } =
             serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))?;
-        for ListedItem { metadata } in items.unwrap_or_default() {
-            let Meta {
-                name,
-                namespace,
-                resource_version,
-                finalizers,
-                deletion_timestamp,
-            } = metadata;
-            if finalizers.iter().any(|it| it == finalizer) {
-                held.push(FinalizerHolder {
-                    served: served.clone(),
-                    name: Name::new(namespace.as_deref(), &name),
-                    version: resource_version,
-                    finalizers,
-                    deleting: deletion_timestamp.is_some(),
-                });
-            }
-        }
+        listed.extend(items.unwrap_or_default().into_iter().map(|item| item.metadata));
         match metadata.next {
             Some(next) if !next.is_empty() => token = next,
-            _ => return Ok(held),
+            _ => return Ok(listed),
         }
     }
 }
@@ -164,7 +161,7 @@ pub async fn release(client: &Client, held: &FinalizerHolder, finalizer: &str) -
 }
 
 #[derive(Deserialize)]
-struct FinalizerList {
+struct MetadataList {
     #[serde(default)]
     metadata: ListMeta,
     /// The items. Some kinds have null if there are none.
@@ -182,18 +179,26 @@ struct ListedItem {
     metadata: Meta,
 }
 
-#[derive(Deserialize)]
+/// The metadata of an object.
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Meta {
+pub(crate) struct Meta {
     name: String,
     #[serde(default)]
     namespace: Option<String>,
     #[serde(default)]
-    resource_version: String,
+    pub(crate) resource_version: String,
     #[serde(default)]
     finalizers: Vec<String>,
     #[serde(default)]
     deletion_timestamp: Option<serde::de::IgnoredAny>,
+}
+
+impl Meta {
+    /// Its namespace and name.
+    pub(crate) fn name(&self) -> Name {
+        Name::new(self.namespace.as_deref(), &self.name)
+    }
 }
 
 #[cfg(test)]
@@ -202,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_list_may_have_null_in_the_place_of_no_items() {
-        let FinalizerList { metadata, items } = serde_json::from_str(r#"{"metadata":{},"items":null}"#).unwrap();
+        let MetadataList { metadata, items } = serde_json::from_str(r#"{"metadata":{},"items":null}"#).unwrap();
         assert!(items.is_none() && metadata.next.is_none());
     }
 }

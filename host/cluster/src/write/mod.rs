@@ -328,40 +328,15 @@ impl FieldManagerClient {
         self.send(name, request).await.map(|(_, text)| text)
     }
 
-    /// Adds a finalizer to an object that is unchanged; `present` are its finalizers.
-    pub async fn add_finalizer(
+    /// Replaces the finalizers of an object that is unchanged.
+    pub async fn set_finalizers(
         &self,
         served: &ServedKind,
         object: &CachedObject,
-        present: &[String],
-        name: &str,
+        finalizers: &[String],
     ) -> Result<CachedObject, RequestError> {
-        let add = if present.is_empty() {
-            json!({"op": "add", "path": "/metadata/finalizers", "value": [name]})
-        } else {
-            json!({"op": "add", "path": "/metadata/finalizers/-", "value": name})
-        };
+        let add = json!({"op": "add", "path": "/metadata/finalizers", "value": finalizers});
         self.patch(served, object, None, &self.finalizer_manager(), vec![add])
-            .await
-    }
-
-    /// Removes a finalizer from an object that is unchanged; `present` are its finalizers.
-    pub async fn remove_finalizer(
-        &self,
-        served: &ServedKind,
-        object: &CachedObject,
-        present: &[String],
-        name: &str,
-    ) -> Result<CachedObject, RequestError> {
-        let Some(position) = present.iter().position(|it| it == name) else {
-            return Ok(object.clone());
-        };
-        let path = format!("/metadata/finalizers/{position}");
-        let operations = vec![
-            json!({"op": "test", "path": path, "value": name}),
-            json!({"op": "remove", "path": path}),
-        ];
-        self.patch(served, object, None, &self.finalizer_manager(), operations)
             .await
     }
 
@@ -657,7 +632,12 @@ mod tests {
             writer.delete(&served, &object).await.unwrap();
             drop(writer.live(&served, name).await.unwrap());
             drop(writer.live_whole(&served, name).await.unwrap());
-            drop(writer.add_finalizer(&served, &object, &[], "x.dev/f").await.unwrap());
+            drop(
+                writer
+                    .set_finalizers(&served, &object, &["x.dev/f".to_owned()])
+                    .await
+                    .unwrap(),
+            );
             drop(writer.set_managers(&served, &object, Vec::new()).await.unwrap());
         }
         let users = users.lock().unwrap();

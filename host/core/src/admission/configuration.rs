@@ -290,10 +290,13 @@ fn selector<const N: usize>(selectors: [Option<&Selector>; N], more: Vec<Value>)
 
 fn conditions(filter: &Filter, more: &[MatchCondition]) -> Vec<Value> {
     let mut conditions = vec![json!({"name": "pilothouse-may-judge", "expression": match_condition::CONDITION})];
-    if let Some(annotation) = &filter.annotation {
-        // A JSON string is one of CEL as well.
-        let key = Value::String(annotation.clone());
-        let expression = format!("has(object.metadata.annotations) && {key} in object.metadata.annotations");
+    // A JSON string is one of CEL as well.
+    let has = |name: &String| format!("{} in object.metadata.annotations", Value::from(name.as_str()));
+    let any: Vec<String> = filter.annotations.iter().map(has).collect();
+    let any = (!any.is_empty()).then(|| format!("({})", any.join(" || ")));
+    let annotated: Vec<String> = filter.annotation.iter().map(has).chain(any).collect();
+    if !annotated.is_empty() {
+        let expression = format!("has(object.metadata.annotations) && {}", annotated.join(" && "));
         conditions.push(json!({"name": "pilothouse-steers", "expression": expression}));
     }
     conditions.extend(
@@ -363,6 +366,7 @@ mod tests {
         let mut hook = hook();
         hook.filter = Filter {
             annotation: Some("a.b/\"c".to_owned()),
+            annotations: Vec::new(),
             label_selector: Some(Selector::parse("app=web,!legacy,tier notin (a,b)").unwrap()),
         };
         let webhook = rendered(&hook);
@@ -377,6 +381,14 @@ mod tests {
         assert_eq!(
             webhook["matchConditions"][1]["expression"],
             r#"has(object.metadata.annotations) && "a.b/\"c" in object.metadata.annotations"#
+        );
+        hook.filter = Filter {
+            annotations: vec!["a".to_owned(), "b".to_owned()],
+            ..Filter::default()
+        };
+        assert_eq!(
+            rendered(&hook)["matchConditions"][1]["expression"],
+            r#"has(object.metadata.annotations) && ("a" in object.metadata.annotations || "b" in object.metadata.annotations)"#
         );
     }
 

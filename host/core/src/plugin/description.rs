@@ -32,6 +32,7 @@ fn controller(controller: &Controller) -> Described<'_> {
     let Controller {
         name,
         kind,
+        optional: _,
         fields,
         filter,
         finalizer,

@@ -117,6 +117,7 @@ pub fn former_controller(primary: &Kind) -> Controller {
     Controller {
         name: format!("former-{}", primary.kind.to_lowercase()),
         kind: primary.clone(),
+        optional: false,
         fields: Vec::new(),
         filter: Filter::default(),
         finalizer: None,
@@ -271,6 +272,13 @@ impl Inventory {
             left.push((primary.clone(), finalizer.map(|set| set.finalizer.clone())));
         }
         left
+    }
+
+    /// Finalizers in the inventory that may have been set on primaries of a kind, beside the one that its controller has.
+    pub fn former_finalizers(&self, primary: &Kind, own: Option<&str>) -> Vec<String> {
+        let set = self.finalizers.iter().filter(|set| set.primary.same_kind(primary));
+        let former = set.filter(|set| own != Some(&*set.finalizer));
+        former.map(|set| set.finalizer.clone()).collect()
     }
 
     /// The inventory without a kind that a controller no longer touches in this way, once nothing of it is left.
@@ -473,6 +481,19 @@ mod tests {
             known.former(&owns)[0].contributed.is_some(),
             "what is owned is not contributed to"
         );
+    }
+
+    #[test]
+    fn finalizers_of_earlier_versions_are_known_by_primary_kind() {
+        let both = [owning("P", &[]), owning("Q", &[])];
+        let known = none().and([(&both[0], Some("x.dev/a")), (&both[1], Some("x.dev/q"))]);
+        let known = known.and([(&both[0], Some("x.dev/b"))]);
+        assert_eq!(known.former_finalizers(&kind("P"), Some("x.dev/b")), ["x.dev/a"]);
+        assert_eq!(known.former_finalizers(&kind("P"), None), ["x.dev/a", "x.dev/b"]);
+        let newer = Kind::new("", "v2", "Q");
+        assert_eq!(known.former_finalizers(&newer, Some("x.dev/q")), [""; 0]);
+        let known = known.forget_finalizer(&kind("P"), "x.dev/a");
+        assert_eq!(known.former_finalizers(&kind("P"), Some("x.dev/b")), [""; 0]);
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub const MAX_CONTROLLERS: usize = 64;
 /// The highest number of kinds that one controller may touch.
 pub const MAX_TOUCHED_KINDS: usize = 256;
 
+/// The highest number of annotations of which an object must have one. The cache keeps a fact for each, and a webhook tests each.
+pub const MAX_FILTER_ANNOTATIONS: usize = 64;
+
 /// The regular expression for [`is_label`]; the length is checked separately.
 const LABEL_PATTERN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
@@ -70,6 +73,9 @@ pub struct Controller {
     pub name: String,
     /// The primary kind.
     pub kind: Kind,
+    /// Whether the plugin runs where the primary kind is not served: this controller waits for the kind, and the others run.
+    #[serde(default)]
+    pub optional: bool,
     /// The fields of the primary that are looked at; none means metadata only.
     #[serde(default)]
     pub fields: Vec<FieldPath>,
@@ -133,6 +139,10 @@ pub struct Filter {
     /// An annotation that must be there, with any value.
     #[serde(default)]
     pub annotation: Option<String>,
+    /// Annotations of which at least one must be there, with any value; none means all objects.
+    #[serde(default)]
+    #[schemars(length(max = MAX_FILTER_ANNOTATIONS))]
+    pub annotations: Vec<String>,
     /// A label selector that must match.
     #[serde(default)]
     pub label_selector: Option<Selector>,
@@ -264,16 +274,20 @@ impl BroughtCrd {
 
 impl Filter {
     /// Reports whether the controller reconciles an object. The closures look up its annotations and match its labels.
-    pub fn selects(
-        &self,
-        has_annotation: impl FnOnce(&str) -> bool,
-        has_labels: impl FnOnce(&Selector) -> bool,
-    ) -> bool {
+    pub fn selects(&self, has_annotation: impl Fn(&str) -> bool, has_labels: impl FnOnce(&Selector) -> bool) -> bool {
         let Self {
             annotation,
+            annotations,
             label_selector,
         } = self;
-        annotation.as_deref().is_none_or(has_annotation) && label_selector.as_ref().is_none_or(has_labels)
+        annotation.as_deref().is_none_or(&has_annotation)
+            && (annotations.is_empty() || annotations.iter().any(|name| has_annotation(name)))
+            && label_selector.as_ref().is_none_or(has_labels)
+    }
+
+    /// All annotations that it names.
+    pub fn annotations(&self) -> impl Iterator<Item = &String> {
+        self.annotation.iter().chain(&self.annotations)
     }
 
     /// The same for an object as JSON.
@@ -291,13 +305,15 @@ impl std::fmt::Display for Filter {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             annotation,
+            annotations,
             label_selector,
         } = self;
         let annotation = annotation.iter().map(|name| format!("the annotation {name}"));
+        let any = (!annotations.is_empty()).then(|| format!("one of the annotations {}", annotations.join(", ")));
         let labels = label_selector
             .iter()
             .map(|labels| format!("labels that match {labels}"));
-        let parts: Vec<String> = annotation.chain(labels).collect();
+        let parts: Vec<String> = annotation.chain(any).chain(labels).collect();
         formatter.write_str(&parts.join(" and "))
     }
 }
@@ -494,6 +510,12 @@ fn check_controller(member: &str, controller: &Controller) -> Result<(), Manifes
             format!("{reason:?} must be a CamelCase word of at most {MAX_REASON_BYTES} bytes, as in Failure"),
         ));
     }
+    if controller.filter.annotations.len() > MAX_FILTER_ANNOTATIONS {
+        return Err(ManifestError::member(
+            format!("{member}.filter.annotations"),
+            format!("must have at most {MAX_FILTER_ANNOTATIONS} entries"),
+        ));
+    }
     if let Some(admission) = &controller.admission {
         check_admission(&format!("{member}.admission"), admission)?;
     }
@@ -684,6 +706,11 @@ mod tests {
             (json!({"labelSelector": "app=web"}), true),
             (json!({"annotation": "on", "labelSelector": "app=db"}), false),
             (json!({"annotation": "off", "labelSelector": "app"}), false),
+            (json!({"annotations": []}), true),
+            (json!({"annotations": ["off", "on"]}), true),
+            (json!({"annotations": ["off", "never"]}), false),
+            (json!({"annotation": "off", "annotations": ["on"]}), false),
+            (json!({"annotations": ["on"], "labelSelector": "app=db"}), false),
         ] {
             assert_eq!(filter(given.clone()).selects_value(&object), selects, "{given}");
         }
@@ -693,6 +720,11 @@ mod tests {
             "the annotation a.b/c and labels that match app=web,!old"
         );
         assert!(!both.selects_value(&json!({"metadata": {}})));
+        let any = filter(json!({"annotations": ["a.b/c", "d"], "labelSelector": "app"}));
+        assert_eq!(
+            any.to_string(),
+            "one of the annotations a.b/c, d and labels that match app"
+        );
     }
 
     #[test]
@@ -759,6 +791,12 @@ mod tests {
             let said = problem(|it| it["controllers"][0]["failureReason"] = json!(reason));
             assert!(said.contains("controllers[0].failureReason"), "{said}");
         }
+        let many = json!({"annotations": vec!["a"; MAX_FILTER_ANNOTATIONS + 1]});
+        let said = problem(|it| it["controllers"][0]["filter"] = many);
+        assert_eq!(
+            said,
+            "manifest member controllers[0].filter.annotations: must have at most 64 entries"
+        );
         let seconds = json!({"timeoutSeconds": 31});
         assert!(problem(|it| it["controllers"][0]["admission"] = seconds).contains("admission.timeoutSeconds"));
         let policy = json!({"failurePolicy": "Perhaps"});

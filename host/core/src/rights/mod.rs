@@ -70,6 +70,8 @@ pub struct ControllerNeeds<'a> {
     pub name: &'a str,
     /// Its primary kind.
     pub kind: &'a Kind,
+    /// Set if it waits for its primary kind where that is not served.
+    pub is_optional: bool,
     /// Set if its primaries get a finalizer.
     pub has_finalizer: bool,
     /// Set if the plugin brings the CRD of its primaries, so that their status is written.
@@ -222,6 +224,7 @@ impl<'a> ControllerNeeds<'a> {
             Self {
                 name: &controller.name,
                 kind: &controller.kind,
+                is_optional: controller.optional,
                 has_finalizer: controller.finalizer.is_some(),
                 brings_crd,
                 asked: match controller.effective_admission(brings_crd) {
@@ -236,8 +239,10 @@ impl<'a> ControllerNeeds<'a> {
 
     /// Every kind that it names, and whether it is optional.
     fn kinds(&self) -> impl Iterator<Item = (&'a Kind, bool)> {
-        let touched = self.touches.iter().map(|touch| (&touch.kind, touch.optional));
-        std::iter::once((self.kind, false)).chain(touched)
+        let is_optional = self.is_optional;
+        let touched = self.touches.iter();
+        let touched = touched.map(move |touch| (&touch.kind, touch.optional || is_optional));
+        std::iter::once((self.kind, is_optional)).chain(touched)
     }
 }
 
@@ -284,6 +289,11 @@ struct Derivation<'a> {
 impl Derivation<'_> {
     fn controller(&mut self, controller: &ControllerNeeds<'_>) {
         let Some(primary) = self.resources.get(controller.kind) else {
+            // The other kinds are watched meanwhile.
+            self.remark_not_served(controller.kind);
+            for touch in &controller.touches {
+                self.touch(controller, touch, false);
+            }
             return;
         };
         if controller.brings_crd {
@@ -333,10 +343,7 @@ impl Derivation<'_> {
 
     fn touch(&mut self, controller: &ControllerNeeds<'_>, touch: &Touch, selects_nothing: bool) {
         let Some(served) = self.resources.get(&touch.kind) else {
-            let remark = Remark::NotServed(touch.kind.clone());
-            if !self.remarks.contains(&remark) {
-                self.remarks.push(remark);
-            }
+            self.remark_not_served(&touch.kind);
             return;
         };
         let allows = |access| touch.access.contains(&access);
@@ -361,6 +368,13 @@ impl Derivation<'_> {
         self.watch(served, &reach);
         let places = self.places_of(controller, touch, served);
         self.grant(served, &touch.names, &places, verbs);
+    }
+
+    fn remark_not_served(&mut self, kind: &Kind) {
+        let remark = Remark::NotServed(kind.clone());
+        if !self.remarks.contains(&remark) {
+            self.remarks.push(remark);
+        }
     }
 
     fn places_of(&mut self, controller: &ControllerNeeds<'_>, touch: &Touch, served: &ServedKind) -> Vec<Place> {

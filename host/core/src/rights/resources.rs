@@ -59,7 +59,9 @@ impl Resources {
 /// Every kind that a plugin names, and whether it is optional.
 pub fn kinds(checked: &CheckedManifest) -> impl Iterator<Item = (&Kind, bool)> {
     checked.manifest.controllers.iter().flat_map(|controller| {
-        let touched = controller.touches.iter().map(|touch| (&touch.kind, touch.optional));
-        std::iter::once((&controller.kind, false)).chain(touched)
+        // A controller that waits for its own kind needs no other.
+        let touched = controller.touches.iter();
+        let touched = touched.map(|touch| (&touch.kind, touch.optional || controller.optional));
+        std::iter::once((&controller.kind, controller.optional)).chain(touched)
     })
 }

@@ -188,6 +188,34 @@ fn cluster_scoped_kind_with_namespace_scope_is_never_written() {
 }
 
 #[test]
+fn an_optional_primary_kind_that_is_not_served_takes_no_right() {
+    let manifest = json!({
+        "name": "shim", "version": "0.1.0",
+        "controllers": [
+            {"name": "route", "kind": kind("gate.dev", "Route"), "optional": true, "touches": [
+                {"kind": kind("gate.dev", "Class"), "access": ["read"]},
+                {"kind": kind("", "Secret"), "access": ["read"]},
+            ]},
+            {"name": "map", "kind": kind("", "ConfigMap")},
+        ],
+    });
+    let checked = manifest::parse(&manifest.to_string()).unwrap();
+    let mut resources = Resources::of(&checked);
+    let missing = ["Route", "Class"].map(|name| Kind::new("gate.dev", "v1", name));
+    assert_eq!(unknown(&checked, &resources), missing);
+    for kind in &missing {
+        resources.learn(kind.clone(), None);
+    }
+    let rights = derived(&checked, &Confinement::default(), &resources).unwrap();
+    assert_eq!(rights.remarks, missing.map(Remark::NotServed));
+    let account = lines(&rights.account).join("\n");
+    assert!(
+        account.contains("configmaps") && account.contains("secrets") && !account.contains("gate.dev"),
+        "{account}"
+    );
+}
+
+#[test]
 fn unknown_kind_is_reported_and_optional_kind_may_be_missing() {
     let touch =
         |is_optional: bool| json!([{"kind": kind("other.dev", "Thing"), "access": ["owned"], "optional": is_optional}]);

@@ -67,7 +67,7 @@ fn of_plugin(common: &WebhookContext<'_>, lanes: &[&Arc<Lane>]) -> PluginWebhook
     };
     wanted.is_all = lanes.iter().all(|lane| {
         let is_served = lane.served(lane.grants.primary()).is_some();
-        lane.mode == RunMode::Active && is_served && !lane.access.is_unreviewed()
+        lane.mode == RunMode::Active && (is_served || lane.lacks_primary()) && !lane.access.is_unreviewed()
     });
     let hooks = |is_asked: fn(&Lane) -> bool| -> Vec<Hook> {
         let asked = lanes.iter().filter(|lane| is_asked(lane));

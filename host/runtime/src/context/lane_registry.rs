@@ -103,9 +103,9 @@ impl HostContext {
         self.kinds.forget(kind);
     }
 
-    /// Message that lists the kinds that lanes wait for; empty if all are served and listed.
+    /// Message that lists the kinds that lanes wait for; empty if all are served and listed, but for optional ones.
     pub fn missing(&self, lanes: &[Arc<Lane>]) -> String {
-        let waiting = lanes.iter().flat_map(|lane| {
+        let waiting = lanes.iter().filter(|lane| !lane.lacks_primary()).flat_map(|lane| {
             let kinds = lane.kinds().filter(|(kind, optional)| {
                 let is_listed = |need: &_| self.state.has_listed_need(kind, need);
                 !self.kinds.has(lane, kind, *optional, is_listed)
@@ -132,7 +132,12 @@ impl HostContext {
     fn report_waiting_lanes(&self, kind: &Arc<Kind>) {
         for lane in self.state.lanes().of_kind(kind) {
             let needs = lane.kinds().any(|(needed, optional)| needed == **kind && !optional);
-            if needs && self.kinds.mark_reported_missing(kind, &lane.plugin) {
+            if !needs || !self.kinds.mark_reported_missing(kind, &lane.plugin) {
+                continue;
+            }
+            if lane.is_optional {
+                tracing::info!(lane = lane.title(), %kind, "the controller begins once the cluster serves the kind");
+            } else {
                 tracing::warn!(
                     plugin = &*lane.plugin,
                     "waiting: the cluster does not serve {kind}; install what brings it (--install-crds does so for the CRDs of the plugins)"

@@ -10,7 +10,7 @@ use pilothouse_cluster::write::FieldManagerClient;
 use pilothouse_cluster::write::events::EventRecorder;
 use pilothouse_core::kubernetes::path::Projection;
 use pilothouse_core::plugin::grants::{Grant, Grants};
-use pilothouse_core::plugin::inventory::{FormerKind, Made, former_controller};
+use pilothouse_core::plugin::inventory::{FormerKind, Inventory, Made, former_controller};
 use pilothouse_core::plugin::manifest::{Access, Admission, Filter, TouchScope};
 use pilothouse_core::reads::reach::Reach;
 use pilothouse_core::replicas::shards::{Division, HashRanges};
@@ -79,10 +79,14 @@ pub struct Lane {
     /// Set if only an earlier version had this controller. It reconciles nothing, and each of its primaries is treated
     /// as one that has left the filter.
     pub is_former: bool,
+    /// Set if its plugin runs where the primary kind is not served; the lane is closed then.
+    pub is_optional: bool,
     /// Selects the primaries that it reconciles.
     pub filter: Filter,
     /// Finalizer that its primaries get if the plugin has to clean up before one is deleted.
     pub finalizer: Option<String>,
+    /// Finalizers that earlier versions may have set on its primaries. They are removed where the host has set them.
+    pub former_finalizers: Arc<[String]>,
     /// Mode in which it runs.
     pub mode: RunMode,
     /// Field managers of an earlier operator whose fields are taken over.
@@ -182,24 +186,28 @@ impl Lane {
         title_of(&self.plugin, &self.controller)
     }
 
-    /// Makes a lane of the same plugin for the primaries of a controller that it no longer has.
+    /// Makes a lane of the same plugin for the primaries of a controller that it no longer has, with what the inventory
+    /// lists of it.
     pub fn of_former_controller(
         &self,
         id: LaneId,
         primary: &Kind,
         finalizer: Option<String>,
-        former: Arc<[FormerKind]>,
+        known: &Inventory,
     ) -> Self {
         let controller = former_controller(primary);
         let title: Arc<str> = title_of(&self.plugin, &controller.name).into();
+        let grants = Grants::new(&controller);
         Self {
             id,
-            grants: Grants::new(&controller),
+            former: known.former(&grants).into(),
+            former_finalizers: known.former_finalizers(primary, finalizer.as_deref()).into(),
+            grants,
             writer: self.writer.clone().working_for(title.clone()),
             contributor: self.contributor.clone().working_for(title),
             controller: controller.name,
-            former,
             is_former: true,
+            is_optional: false,
             filter: Filter::default(),
             finalizer,
             asked: AdmissionExports::default(),
@@ -234,6 +242,12 @@ impl Lane {
     pub fn is_only_former(&self, kind: &Kind) -> bool {
         let is_steered = kind == self.grants.primary() && !self.is_former;
         !is_steered && self.grants.get(kind).is_none()
+    }
+
+    /// Returns `true` if the lane is closed because the cluster does not serve its primary kind, which is optional. Its
+    /// plugin runs without it.
+    pub fn lacks_primary(&self) -> bool {
+        self.is_optional && self.served.is_missing(self.grants.primary())
     }
 
     /// Kinds of which the lane's plugin has made objects, each once.
@@ -323,12 +337,11 @@ impl Lane {
     pub fn fact_keys(&self, kind: &Kind) -> FactKeys {
         let mut keys = FactKeys::default();
         if kind == self.grants.primary() {
-            let Filter {
-                annotation,
-                label_selector,
-            } = &self.filter;
-            keys = label_selector.iter().fold(keys, FactKeys::with_labels);
-            keys = annotation.iter().fold(keys, |keys, it| keys.with_annotation(it));
+            keys = self.filter.label_selector.iter().fold(keys, FactKeys::with_labels);
+            keys = self
+                .filter
+                .annotations()
+                .fold(keys, |keys, it| keys.with_annotation(it));
             keys = keys.with_text(PAUSED).with_text(RECONCILE_REQUESTED);
         }
         let labels = self
@@ -379,14 +392,25 @@ impl Lane {
         (!is_too_deep).then_some(shown)
     }
 
-    /// Returns `true` if a primary has this lane's finalizer.
-    pub fn has_finalized(&self, object: &CachedObject) -> bool {
-        let mut present = object.finalizers().iter();
-        let finalizer = self.finalizer.as_deref();
-        finalizer.is_some_and(|finalizer| present.any(|it| **it == *finalizer))
+    /// The lane's finalizer, and those that earlier versions may have set, as far as a primary has them.
+    pub fn finalizers_of(&self, object: &CachedObject) -> impl Iterator<Item = &str> {
+        let known = self.finalizer.iter().chain(self.former_finalizers.iter());
+        known
+            .map(String::as_str)
+            .filter(|known| object.finalizers().iter().any(|present| **present == **known))
     }
 
-    /// Returns `true` if a primary is being deleted and waits for this lane's finalizer.
+    /// Returns `true` if a primary has this lane's finalizer, or one that an earlier version may have set.
+    pub fn has_finalized(&self, object: &CachedObject) -> bool {
+        self.finalizers_of(object).next().is_some()
+    }
+
+    /// Returns `true` if this is the finalizer that the plugin declares.
+    pub fn declares(&self, finalizer: &str) -> bool {
+        !self.is_former && self.finalizer.as_deref() == Some(finalizer)
+    }
+
+    /// Returns `true` if a primary is being deleted and waits for this lane's finalizer, or one of an earlier version.
     pub fn has_to_finish(&self, object: &CachedObject) -> bool {
         object.deleting && self.has_finalized(object)
     }

@@ -592,6 +592,7 @@ fn needs(
     let controller = ControllerNeeds {
         name: &lane.controller,
         kind: lane.grants.primary(),
+        is_optional: lane.is_optional,
         has_finalizer: lane.finalizer.is_some(),
         brings_crd: lane.brings_crd,
         asked: if is_asked {

@@ -49,7 +49,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 impl PluginTask {
     /// Adds the finalizer to the Plugin resource if the plugin may leave something behind, and removes it otherwise.
     pub async fn sync_plugin_finalizer(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
-        let needed = wanted.deletion_policy == DeletionPolicy::Delete || described.has_finalizers();
+        let has_finalizers = described.has_finalizers() || !self.known().finalizers.is_empty();
+        let needed = wanted.deletion_policy == DeletionPolicy::Delete || has_finalizers;
         self.set_finalizer(needed).await;
     }
 

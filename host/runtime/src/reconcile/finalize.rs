@@ -22,31 +22,45 @@ use crate::state::tables::echo::AwaitedEcho;
 /// Number of times that an object that changes meanwhile is read again.
 const LOOKS: u32 = 3;
 
-/// Desired presence of the finalizer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FinalizerChange {
-    There,
-    Gone,
+/// Change of an object's finalizers.
+#[derive(Clone, Copy)]
+struct FinalizerChange<'a> {
+    add: Option<&'a str>,
+    remove: &'a [&'a str],
 }
 
-/// Adds the finalizer, if the lane has one and the object lacks it. Returns `true` if it was added: the object runs
-/// again when the cache shows it.
+/// Adds the finalizer, if the lane has one and the object lacks it, and removes those of earlier versions that the host
+/// has set. Returns `true` if the object was changed: it runs again when the cache shows it.
 pub async fn set(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
 ) -> Result<bool, Failure> {
-    match &lane.finalizer {
-        Some(finalizer) if !object.finalizers().iter().any(|it| **it == **finalizer) => {
-            rewrite(host, lane, primary_ref, object, FinalizerChange::There).await?;
-            Ok(true)
+    let own = lane.finalizer.as_deref();
+    let add = own.filter(|own| !object.finalizers().iter().any(|it| **it == **own));
+    let changed = async {
+        let former = former_finalizers(host, lane, primary_ref, object).await?;
+        let change = FinalizerChange { add, remove: &former };
+        rewrite(host, lane, primary_ref, object, change).await?;
+        Ok::<_, Failure>(add.is_some() || !former.is_empty())
+    };
+    match changed.await {
+        // The version may have no right to change its primaries any more: the finalizer of an earlier one stays then.
+        Err(failure) if add.is_none() => {
+            if host.failure_log.take_news(lane, primary_ref, &failure) {
+                tracing::warn!(
+                    lane = lane.title(), object = %object.name, %failure,
+                    "cannot remove the finalizer of an earlier version; retrying at the next reconcile"
+                );
+            }
+            Ok(false)
         }
-        _ => Ok(false),
+        changed => changed,
     }
 }
 
-/// Removes the finalizer once all owned objects are gone, and waits for those that are left.
+/// Removes the finalizers once all owned objects are gone, and waits for those that are left.
 pub async fn release(
     host: &HostContext,
     lane: &Lane,
@@ -57,35 +71,52 @@ pub async fn release(
         return Ok(());
     }
     wait_for_children(host, lane, primary_ref, object)?;
-    if remove_finalizer(host, lane, primary_ref, object).await? {
+    if remove_finalizers(host, lane, primary_ref, object).await? {
         tracing::info!(lane = lane.title(), object = %object.name, finalizer = lane.finalizer, "released");
     }
     Ok(())
 }
 
-/// Removes the finalizer from an object, whatever it owns.
+/// Removes the finalizers from an object, whatever it owns.
 pub async fn release_unconditionally(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
 ) -> Result<(), Failure> {
-    remove_finalizer(host, lane, primary_ref, object).await.map(drop)
+    remove_finalizers(host, lane, primary_ref, object).await.map(drop)
 }
 
-/// Removes the finalizer. Returns `true` if it was removed.
-///
-/// The finalizer that the plugin declares is removed independent of its writer: a backup, a GitOps tool, an earlier
-/// operator. One that only the Plugin's status lists may belong to another controller, because anybody may have written
-/// the status: it is removed only if the host has set it itself; otherwise it stays, and the Plugin's warnings name it.
-async fn remove_finalizer(
+/// Removes the finalizer that the plugin declares, independent of its writer (a backup, a GitOps tool, an earlier
+/// operator), and those of earlier versions that the host has set. Returns `true` if any was removed.
+async fn remove_finalizers(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
 ) -> Result<bool, Failure> {
-    if lane.is_former && !is_set_by_host(host, lane, primary_ref, object).await? {
-        let (finalizer, title) = (lane.finalizer.as_deref().unwrap_or_default(), title(lane, object));
+    let mut remove = former_finalizers(host, lane, primary_ref, object).await?;
+    remove.extend(lane.finalizers_of(object).filter(|it| lane.declares(it)));
+    let change = FinalizerChange {
+        add: None,
+        remove: &remove,
+    };
+    rewrite(host, lane, primary_ref, object, change).await?;
+    Ok(!remove.is_empty())
+}
+
+/// Finalizers of an object that only the Plugin's status lists and that the host has set itself. Any other may belong to
+/// another controller, because anybody may have written the status: it stays, and the Plugin's warnings name it.
+pub async fn former_finalizers<'a>(
+    host: &HostContext,
+    lane: &'a Lane,
+    primary_ref: &PrimaryRef,
+    object: &CachedObject,
+) -> Result<Vec<&'a str>, Failure> {
+    let listed: Vec<&str> = lane.finalizers_of(object).filter(|it| !lane.declares(it)).collect();
+    let ours = set_by_host(host, lane, primary_ref, object, &listed).await?;
+    for finalizer in listed.iter().filter(|it| !ours.contains(it)) {
+        let title = title(lane, object);
         let about = format!("the finalizer {finalizer} of {}", lane.grants.primary());
         let problem = format!(
             "{about} is among status.finalizers, and stays on {title} and others where the host has not set it; if it is the \
@@ -94,45 +125,54 @@ async fn remove_finalizer(
         if !lane.health.has_warning(&about) && lane.health.warn(&about, &problem) {
             tracing::warn!(lane = lane.title(), "{problem}");
         }
-        return Ok(false);
     }
-    rewrite(host, lane, primary_ref, object, FinalizerChange::Gone).await?;
-    Ok(true)
+    Ok(ours)
 }
 
-/// Returns `true` if the live object's managedFields list the finalizer under the host's own manager of finalizers.
-async fn is_set_by_host(
+/// Those of these finalizers that the live object's managedFields list under the host's own manager of finalizers.
+async fn set_by_host<'a>(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
-) -> Result<bool, Failure> {
-    let (Some(served), Some(finalizer)) = (lane.served(lane.grants.primary()), &lane.finalizer) else {
-        return Ok(false);
+    finalizers: &[&'a str],
+) -> Result<Vec<&'a str>, Failure> {
+    let served = lane.served(lane.grants.primary()).filter(|_| !finalizers.is_empty());
+    let Some(served) = served else {
+        return Ok(Vec::new());
     };
     let live = Requests::new(host, lane, primary_ref).live(&served, &object.name).await;
     let live = live.map_err(|error| error.into_failure("look at", &title(lane, object)))?;
     let live = live.filter(|live| live.object.uid == object.uid);
     let manager = lane.writer.finalizer_manager();
-    let element = format!("v:{}", serde_json::Value::from(finalizer.as_str()));
-    let mut managers = live.iter().flat_map(|live| &live.managers);
-    Ok(managers.any(|entry| {
-        entry["manager"] == *manager && !entry["fieldsV1"]["f:metadata"]["f:finalizers"][&*element].is_null()
-    }))
+    let managers = live.iter().flat_map(|live| &live.managers);
+    let own: Vec<_> = managers.filter(|entry| entry["manager"] == *manager).collect();
+    let is_own = |finalizer: &&str| {
+        let element = format!("v:{}", serde_json::Value::from(*finalizer));
+        let mut entries = own.iter();
+        entries.any(|entry| !entry["fieldsV1"]["f:metadata"]["f:finalizers"][&*element].is_null())
+    };
+    Ok(finalizers.iter().copied().filter(is_own).collect())
 }
 
-/// Removes the finalizer from an object that the Plugin no longer selects, if this host has set it: another Plugin with
-/// the same component, in another host, may have set it.
+/// Removes the finalizers from an object that the Plugin no longer selects, if this host has set them: another Plugin
+/// with the same component, in another host, may have set them.
 pub async fn unselect(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
 ) -> Result<(), Failure> {
-    if !lane.has_finalized(object) || !is_set_by_host(host, lane, primary_ref, object).await? {
+    let present: Vec<&str> = lane.finalizers_of(object).collect();
+    let remove = set_by_host(host, lane, primary_ref, object, &present).await?;
+    if remove.is_empty() {
         return Ok(());
     }
-    rewrite(host, lane, primary_ref, object, FinalizerChange::Gone).await?;
+    let change = FinalizerChange {
+        add: None,
+        remove: &remove,
+    };
+    rewrite(host, lane, primary_ref, object, change).await?;
     tracing::info!(
         lane = lane.title(), object = %object.name, finalizer = lane.finalizer,
         "took the finalizer off an object outside of spec.namespaces"
@@ -154,7 +194,7 @@ pub async fn release_all(host: &HostContext, lane: &Lane) -> Vec<(String, Failur
                 lane: lane.id,
                 name: object.name.clone(),
             };
-            remove_finalizer(host, lane, &primary_ref, object).await
+            remove_finalizers(host, lane, &primary_ref, object).await
         } else {
             let problem = "another replica has yet to take the finalizer off".to_owned();
             Err(Failure::cluster(Reason::ClusterUnavailable, problem))
@@ -166,15 +206,15 @@ pub async fn release_all(host: &HostContext, lane: &Lane) -> Vec<(String, Failur
     left
 }
 
-/// Writes the list of finalizers, with or without ours. An object that has changed meanwhile is read again.
+/// Writes the changed list of finalizers. An object that has changed meanwhile is read again.
 async fn rewrite(
     host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     cached: &CachedObject,
-    wanted: FinalizerChange,
+    change: FinalizerChange<'_>,
 ) -> Result<(), Failure> {
-    let Some((finalizer, served)) = lane.finalizer.as_deref().zip(lane.served(lane.grants.primary())) else {
+    let Some(served) = lane.served(lane.grants.primary()) else {
         return Ok(());
     };
     let title = title(lane, cached);
@@ -182,13 +222,10 @@ async fn rewrite(
     let mut object = Cow::Borrowed(cached);
     let (mut looks, mut tries) = (0, Tries::default());
     loop {
-        let present: Vec<String> = object.finalizers().iter().map(ToString::to_string).collect();
-        let is_there = present.iter().any(|it| it == finalizer);
-        // No finalizer can be added to an object that is being deleted.
-        if is_there == (wanted == FinalizerChange::There) || (wanted == FinalizerChange::There && object.deleting) {
+        let Some(wanted) = change.of(&object) else {
             return Ok(());
-        }
-        match write(&requests, lane, &served, &object, &present, wanted).await {
+        };
+        match write(&requests, lane, &served, &object, &wanted).await {
             Ok(()) => return Ok(()),
             Err(error) if error.is_object_not_found() => return Ok(()),
             Err(error) if has_changed(&error) && looks < LOOKS => {
@@ -214,21 +251,29 @@ async fn rewrite(
     }
 }
 
+impl FinalizerChange<'_> {
+    /// The finalizers of an object after the change; `None` if nothing changes.
+    fn of(self, object: &CachedObject) -> Option<Vec<String>> {
+        let present = object.finalizers();
+        let stays = present.iter().filter(|present| !self.remove.contains(&&***present));
+        let mut wanted: Vec<String> = stays.map(ToString::to_string).collect();
+        // No finalizer can be added to an object that is being deleted.
+        let add = self
+            .add
+            .filter(|add| !object.deleting && !wanted.iter().any(|it| it == add));
+        wanted.extend(add.map(str::to_owned));
+        (wanted.len() != present.len() || add.is_some()).then_some(wanted)
+    }
+}
+
 async fn write(
     requests: &Requests<'_>,
     lane: &Lane,
     served: &ServedKind,
     object: &CachedObject,
-    present: &[String],
-    wanted: FinalizerChange,
+    wanted: &[String],
 ) -> Result<(), RequestError> {
-    let finalizer = lane.finalizer.as_deref().unwrap_or_default();
-    let request = async {
-        match wanted {
-            FinalizerChange::There => lane.writer.add_finalizer(served, object, present, finalizer).await,
-            FinalizerChange::Gone => lane.writer.remove_finalizer(served, object, present, finalizer).await,
-        }
-    };
+    let request = lane.writer.set_finalizers(served, object, wanted);
     // An object that is being deleted is gone with its last finalizer: there is no version to wait for.
     let awaited = |left: &CachedObject| {
         if left.deleting {

@@ -99,6 +99,11 @@ async fn reconcile_traced(
             let gather::Gathered { object, owner, .. } = gathered;
             orphaned(host, lane, primary_ref, gather::ExcludedPrimary { object, owner }).await
         }
+        gather::GatherResult::Selected(gathered)
+            if gathered.object.deleting && !lane.finalizers_of(&gathered.object).any(|it| lane.declares(it)) =>
+        {
+            Box::pin(finalize_former(host, lane, primary_ref, job, gathered, trace)).await
+        }
         gather::GatherResult::Selected(gathered) => {
             weigh(gathered.object.bytes()).await;
             Box::pin(reconcile_selected(host, lane, primary_ref, job, gathered, trace)).await
@@ -155,6 +160,33 @@ async fn has_gone_with_a_child(
         host.state.forget_unbound(lane, &object.uid);
     }
     is_gone
+}
+
+/// Finalizes an object that is being deleted and has only the finalizer of an earlier version, if the host has set that.
+async fn finalize_former(
+    host: &Arc<HostContext>,
+    lane: &Arc<Lane>,
+    primary_ref: &PrimaryRef,
+    job: &Job,
+    gathered: gather::Gathered,
+    trace: &Trace,
+) -> JobResult {
+    match finalize::former_finalizers(host, lane, primary_ref, &gathered.object).await {
+        Ok(ours) if ours.is_empty() => {
+            host.state.forget_primary(lane, primary_ref);
+            JobResult::unchanged(ReconcileResult::Gone)
+        }
+        Ok(_) if lane.finalizer.is_some() => {
+            Box::pin(reconcile_selected(host, lane, primary_ref, job, gathered, trace)).await
+        }
+        Ok(_) if lane.mode == RunMode::Preview => without_writes(None),
+        // This version has nothing to do before the object goes.
+        Ok(_) => {
+            let released = finalize::release_unconditionally(host, lane, primary_ref, &gathered.object);
+            without_writes(released.await.err())
+        }
+        Err(failure) => told(host, lane, primary_ref, &gathered, failure).await,
+    }
 }
 
 async fn reconcile_selected(

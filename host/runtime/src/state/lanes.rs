@@ -170,11 +170,13 @@ impl SharedState {
         self.tables.read().queue.is_open(id)
     }
 
-    /// Returns `true` if every lane is open and no object is queued, running or waiting for the cache.
+    /// Returns `true` if every lane is open, unless it waits for an optional kind, and no object is queued, running or waiting for the cache.
     pub fn is_idle(&self) -> bool {
         let tables = self.tables.read();
         let mut lanes = tables.lanes.iter();
-        lanes.all(|lane| tables.queue.is_open(lane.id)) && tables.queue.is_idle() && tables.contributions.is_idle()
+        lanes.all(|lane| tables.queue.is_open(lane.id) || lane.lacks_primary())
+            && tables.queue.is_idle()
+            && tables.contributions.is_idle()
     }
 
     /// Returns the number of primaries that a lane reconciles, and the depth of its queue.

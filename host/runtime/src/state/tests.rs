@@ -227,6 +227,36 @@ async fn a_lane_that_can_do_without_a_kind_opens_where_it_is_missing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_optional_primary_kind_is_awaited_without_being_missed() {
+    let host = TestHost::new().await;
+    let mut controller = controller(&["owned"]);
+    controller["optional"] = json!(true);
+    let lane = host.put(host.lane("plugin", controller));
+    host.list(&child_kind(), &[c(1)]);
+    let primary_kind = primary_kind();
+    let missing = || host.context.missing(std::slice::from_ref(&lane));
+    assert_eq!(
+        missing(),
+        primary_kind.to_string(),
+        "it is not known whether the kind is served"
+    );
+    let is_open = || host.context.state.is_open(lane.id);
+    host.context.kind_is_missing(&Arc::new(primary_kind.clone()));
+    assert_eq!(
+        (missing(), is_open(), lane.lacks_primary()),
+        (String::new(), false, true)
+    );
+    assert!(host.context.state.is_idle());
+
+    host.list(&primary_kind, &[p(1, 1)]);
+    assert!(is_open());
+    assert_eq!(host.run_all(), ["0/p"]);
+    host.context.kind_is_missing(&Arc::new(primary_kind));
+    assert_eq!((missing(), is_open()), (String::new(), false));
+    assert_eq!(host.run_all(), [""; 0], "its children are not collected");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lane_that_leaves_does_not_open_again() {
     let Scene {
         host, lane, children, ..

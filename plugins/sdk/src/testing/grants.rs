@@ -33,6 +33,31 @@ pub(super) struct Touch {
     names: Vec<String>,
 }
 
+/// Panics if the host would not reconcile the object because of the controller's filter.
+fn check_filter(filter: &Value, object: &Value) {
+    let has = |name: &str| object["metadata"]["annotations"].get(name).is_some();
+    let any = texts(&filter["annotations"]);
+    let mut wanted = Vec::new();
+    let mut is_selected = true;
+    if let Some(name) = filter["annotation"].as_str() {
+        is_selected &= has(name);
+        wanted.push(format!("the annotation {name}"));
+    }
+    if !any.is_empty() {
+        is_selected &= any.iter().any(|name| has(name));
+        wanted.push(format!("one of the annotations {}", any.join(", ")));
+    }
+    if let Some(labels_wanted) = selector(&filter["labelSelector"]) {
+        is_selected &= labels_wanted.matches_with(labels(object));
+        wanted.push(format!("labels that match {labels_wanted}"));
+    }
+    assert!(
+        is_selected,
+        "the host would not ask about this object: the manifest's filter asks for {}, and it is {object}",
+        wanted.join(" and ")
+    );
+}
+
 impl Grants {
     /// Returns the rights of the manifest's controller for an object's kind; none if there is no such controller.
     pub(super) fn of(manifest: &Value, object: &Value) -> Option<Self> {
@@ -53,26 +78,7 @@ impl Grants {
                 namespaces: texts(&touch["namespaces"]),
                 names: texts(&touch["names"]),
             });
-        let filter = &controller["filter"];
-        let annotation = filter["annotation"].as_str();
-        let is_annotated = annotation.is_none_or(|name| object["metadata"]["annotations"].get(name).is_some());
-        let wanted = selector(&filter["labelSelector"]);
-        let is_labelled = wanted
-            .as_ref()
-            .is_none_or(|selector| selector.matches_with(labels(object)));
-        assert!(
-            is_annotated && is_labelled,
-            "the host would not ask about this object: the manifest's filter asks for {}, and it is {object}",
-            match (annotation, wanted) {
-                (Some(name), None) => format!("the annotation {name}"),
-                (None, Some(selector)) => format!("labels that match {selector}"),
-                (name, selector) => format!(
-                    "the annotation {} and labels that match {}",
-                    name.unwrap_or_default(),
-                    selector.unwrap_or_default()
-                ),
-            }
-        );
+        check_filter(&controller["filter"], object);
         Some(Self {
             options: texts(&controller["options"]),
             finalizer: controller["finalizer"].as_str().map(str::to_owned),

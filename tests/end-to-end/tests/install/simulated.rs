@@ -3,6 +3,7 @@
 mod asking;
 pub mod going_back;
 mod host_rights;
+pub mod migrating;
 pub mod previews;
 mod versions;
 
@@ -276,7 +277,8 @@ async fn an_upgrade_that_loses_data_is_refused() {
         .await;
     let (code, printed, _) = installed.run("upgrade", &["--yes", "--crds", "apply"]).await;
     assert_eq!(code, 1);
-    let words = "drops v0, in which objects are or were stored; keep the version, or migrate the stored objects";
+    let words = "drops v0, in which objects are or were stored; keep the version until another one is the storage version and \
+                 `pilothouse migrate-storage appservices.kosmos.io` has rewritten the objects";
     assert!(printed.contains(words), "{printed}");
     let live = installed.definition().await;
     assert_eq!(
@@ -284,6 +286,12 @@ async fn an_upgrade_that_loses_data_is_refused() {
         2,
         "nothing was changed"
     );
+
+    let (code, printed, said) = installed.run("upgrade", &["--yes", "--no-objects"]).await;
+    assert_eq!(code, 0, "{printed}{said}");
+    let words = "objects of appservices.kosmos.io may be stored in v0; when the plugin runs, `pilothouse migrate-storage \
+                 appservices.kosmos.io` rewrites them in v1";
+    assert!(printed.contains(words), "{printed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -185,7 +185,7 @@ pub async fn command(arguments: &[&str], kubeconfig: &str) -> (i32, String, Stri
     let cache = root().join("target/test-code").display().to_string();
     let mut all = arguments.to_vec();
     all.extend(["--kubeconfig", kubeconfig]);
-    if arguments[0] != "uninstall" {
+    if !["uninstall", "migrate-storage"].contains(&arguments[0]) {
         all.extend(["--cache-dir", &cache]);
     }
     let arguments: Vec<String> = all.into_iter().map(str::to_owned).collect();

@@ -39,6 +39,7 @@ mod permissions;
 mod plugin_life_cycle;
 mod proxy;
 mod refused;
+mod renamed_finalizer;
 mod replicas;
 mod restored;
 mod rewritten;

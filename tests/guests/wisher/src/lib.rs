@@ -63,6 +63,12 @@ pub struct Config {
     status: Option<Value>,
     /// Set if it reads the status of Promises.
     remembers: bool,
+    /// The annotations of which its primaries have one.
+    annotations: Vec<String>,
+    /// The kinds of its primaries that it does not bring and that the cluster need not serve.
+    awaits: Vec<String>,
+    /// The finalizer of Promises, if it is another one, or none if the name is empty.
+    finalizer: Option<String>,
 }
 
 /// Goes when it is deleted.
@@ -134,10 +140,7 @@ impl Plugin for Wisher {
         .controller_if(config.steers("Wish"), config.controller::<Wish>("wish"))
         .controller_if(
             config.steers("Promise"),
-            config
-                .controller::<Promise>("promise")
-                .finalizer(FINALIZER)
-                .fields(config.remembers.then_some(".status")),
+            config.promises().fields(config.remembers.then_some(".status")),
         )
         .configuration_schema(json!({
             "type": "object",
@@ -150,6 +153,9 @@ impl Plugin for Wisher {
                 "crds": {"type": "array", "items": {"type": "string"}},
                 "status": {"type": "object"},
                 "remembers": {"type": "boolean"},
+                "annotations": {"type": "array", "items": {"type": "string"}},
+                "awaits": {"type": "array", "items": {"enum": ["Wish", "Promise"]}},
+                "finalizer": {"type": "string"},
             },
         }));
         config.crds().into_iter().fold(manifest, Manifest::crd)
@@ -257,6 +263,18 @@ impl Config {
         steers.is_none_or(|kinds| kinds.iter().any(|it| it == kind))
     }
 
+    fn awaits(&self, kind: &str) -> bool {
+        self.awaits.iter().any(|it| it == kind)
+    }
+
+    fn promises(&self) -> ControllerManifest {
+        let controller = self.controller::<Promise>("promise");
+        match self.finalizer.as_deref() {
+            Some("") => controller,
+            finalizer => controller.finalizer(finalizer.unwrap_or(FINALIZER)),
+        }
+    }
+
     fn crds(&self) -> Vec<String> {
         if let Some(crds) = &self.crds {
             return crds.clone();
@@ -267,7 +285,9 @@ impl Config {
             .replace("singular: wish", "singular: promise")
             .replace("Wish", "Promise");
         let all = [("Wish", CRD.to_owned()), ("Promise", of_promises)];
-        let steered = all.into_iter().filter(|(kind, _)| self.steers(kind));
+        let steered = all
+            .into_iter()
+            .filter(|(kind, _)| self.steers(kind) && !self.awaits(kind));
         steered.map(|(_, crd)| crd).collect()
     }
 
@@ -286,7 +306,11 @@ impl Config {
             let is_optional = self.optional.iter().any(|it| it == name);
             if is_optional { touch.optional() } else { touch }
         });
-        let controller = ControllerManifest::of::<Primary>(name).options(["replace", "propagation", "adopt", "yield"]);
+        let controller = ControllerManifest::of::<Primary>(name)
+            .options(["replace", "propagation", "adopt", "yield"])
+            .with_any_annotation(self.annotations.clone());
+        let is_awaited = self.awaits(Primary::KIND.kind);
+        let controller = if is_awaited { controller.optional() } else { controller };
         touches.fold(controller, ControllerManifest::touches)
     }
 }
@@ -306,6 +330,22 @@ mod tests {
 
     fn config_map(name: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+    }
+
+    #[test]
+    fn a_primary_with_one_of_the_annotations_is_selected() {
+        let cluster = FakeCluster::new().configuration(json!({"annotations": ["a", "b"]}));
+        let mut promise = promise(&json!({"owns": [{"object": config_map("x")}]}));
+        promise["metadata"]["annotations"] = json!({"b": ""});
+        let answer = cluster.reconcile::<Wisher>(promise).unwrap();
+        assert_eq!(answer.desired.len(), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "the manifest's filter asks for one of the annotations a, b")]
+    fn a_primary_with_none_of_the_annotations_is_refused() {
+        let cluster = FakeCluster::new().configuration(json!({"annotations": ["a", "b"]}));
+        let _ = cluster.reconcile::<Wisher>(promise(&json!({})));
     }
 
     fn service(namespace: &str) -> Value {

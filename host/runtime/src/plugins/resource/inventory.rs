@@ -17,7 +17,7 @@ use pilothouse_core::plugin::inventory::{Inventory, Made};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::inventory_write::{Cleared, InventoryScan};
+use super::inventory_write::{Cleared, InventoryEntry, InventoryScan};
 use crate::lanes::lane::{Lane, RunMode};
 use crate::plugins::PluginContext;
 use crate::plugins::plugin::{PluginResourceHandle, PluginTask, RunningVersion};
@@ -97,7 +97,7 @@ impl PluginTask {
             let looks = running
                 .lanes
                 .iter()
-                .any(|lane| lane.is_former || !lane.former.is_empty());
+                .any(|lane| lane.is_former || !lane.former.is_empty() || !lane.former_finalizers.is_empty());
             let gone = tokio::select! {
                 changed = live.changed() => changed.is_err(),
                 () = tokio::time::sleep_until(self.written.looked() + LOOK), if looks => {
@@ -139,8 +139,8 @@ impl PluginTask {
     ) -> Vec<InventoryChange> {
         let host = &self.context.host;
         let mut news = Vec::new();
-        let mut is_over = |lane: &Lane, kind: &Kind, made, is_cleared: bool| {
-            let what = (lane.grants.primary().clone(), kind.clone(), made);
+        let mut is_over = |lane: &Lane, entry: InventoryEntry, is_cleared: bool| {
+            let what = (lane.grants.primary().clone(), entry);
             if !is_cleared {
                 cleared.remove(&what);
                 return false;
@@ -156,7 +156,7 @@ impl PluginTask {
                     continue;
                 }
                 let is_undefined = matches!(is_defined(&self.context.client, primary).await, Ok(false));
-                if is_over(lane, primary, Some(Made::Owned), is_undefined) {
+                if is_over(lane, InventoryEntry::Kind(primary.clone(), Made::Owned), is_undefined) {
                     self.collect(lane).await;
                 }
             }
@@ -171,8 +171,7 @@ impl PluginTask {
                 for made in Made::ALL.into_iter().filter(|made| former.reach_of(*made).is_some()) {
                     if is_over(
                         lane,
-                        kind,
-                        Some(made),
+                        InventoryEntry::Kind(kind.clone(), made),
                         is_gone || host.state.is_cleared(lane, former, made),
                     ) {
                         tracing::info!(
@@ -182,9 +181,11 @@ impl PluginTask {
                     }
                 }
             }
-            if let Some(finalizer) = lane.finalizer.as_ref().filter(|_| lane.is_former) {
+            let listed = lane.finalizer.iter().filter(|_| lane.is_former);
+            for finalizer in listed.chain(lane.former_finalizers.iter()) {
                 let is_gone = host.kinds.is_missing(primary) && self.is_served_nowhere(primary).await;
-                if is_over(lane, primary, None, is_gone || host.state.is_released(lane)) {
+                let is_released = is_gone || host.state.is_released(lane, finalizer);
+                if is_over(lane, InventoryEntry::Finalizer(finalizer.clone()), is_released) {
                     news.push(InventoryChange::Released(primary.clone(), finalizer.clone()));
                 }
             }
@@ -229,6 +230,7 @@ impl PluginTask {
                 let mut lane = left.swap_remove(index);
                 self.exchange(&mut lane, |lane| Lane {
                     finalizer: wanted.finalizer.clone(),
+                    former_finalizers: wanted.former_finalizers.clone(),
                     former: wanted.former.clone(),
                     ..lane.clone()
                 });
@@ -243,6 +245,9 @@ impl PluginTask {
             let former = known.former(&lane.grants);
             self.exchange(lane, |lane| Lane {
                 former: former.into(),
+                former_finalizers: known
+                    .former_finalizers(lane.grants.primary(), lane.finalizer.as_deref())
+                    .into(),
                 ..lane.clone()
             });
         }
@@ -255,7 +260,8 @@ impl PluginTask {
 
     fn exchange(&self, lane: &mut Arc<Lane>, change: impl FnOnce(&Lane) -> Lane) {
         let other = Arc::new(change(lane));
-        if *other.former == *lane.former && other.finalizer == lane.finalizer {
+        let is_same = *other.former == *lane.former && other.finalizer == lane.finalizer;
+        if is_same && other.former_finalizers == lane.former_finalizers {
             return;
         }
         let PluginContext { host, informers, .. } = &*self.context;
@@ -369,7 +375,9 @@ fn is_followed(known: &Inventory, lanes: &[Arc<Lane>]) -> bool {
         let mut same = formers.clone();
         same.any(|lane| lane.grants.primary() == primary && lane.finalizer == *finalizer)
     };
-    lanes.iter().all(|lane| *lane.former == *known.former(&lane.grants))
-        && formers.clone().count() == left.len()
-        && left.iter().all(has_lane)
+    let follows = |lane: &Arc<Lane>| {
+        let finalizers = known.former_finalizers(lane.grants.primary(), lane.finalizer.as_deref());
+        *lane.former == *known.former(&lane.grants) && *lane.former_finalizers == *finalizers
+    };
+    lanes.iter().all(follows) && formers.clone().count() == left.len() && left.iter().all(has_lane)
 }

@@ -12,8 +12,17 @@ use tokio::time::Instant;
 
 use crate::state::tables::claims::GivenUp;
 
-/// Time at which nothing was first seen to be left of an entry.
-pub type Cleared = HashMap<(Kind, Kind, Option<Made>), Instant>;
+/// Time at which nothing was first seen to be left of an entry, by the kind of the primaries.
+pub type Cleared = HashMap<(Kind, InventoryEntry), Instant>;
+
+/// Entry of the inventory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum InventoryEntry {
+    /// A kind, and how it was written.
+    Kind(Kind, Made),
+    /// A finalizer.
+    Finalizer(String),
+}
 
 /// The inventory last written, and the observations about its entries.
 #[derive(Default)]

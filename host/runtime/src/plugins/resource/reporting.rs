@@ -46,11 +46,20 @@ impl PluginTask {
             .is_ok_and(|wanted| wanted.mode == RunMode::Preview);
         let is_forbidden = self.context.host.kinds.is_forbidden(&running.lanes);
         let told = self.told_missing();
+        let lacking = running.lanes.iter().filter(|lane| lane.lacks_primary());
+        let lacking: Vec<String> = lacking.map(|lane| lane.grants.primary().to_string()).collect();
+        let established = match lacking.as_slice() {
+            [] => "all its kinds are served and listed".to_owned(),
+            kinds => format!(
+                "its kinds are served and listed, but for optional ones, whose controllers begin once they are served: {}",
+                kinds.join(", ")
+            ),
+        };
         self.plugin_state.set(|known| {
             if missing.is_empty() {
                 known.set(
                     StartupStep::Established,
-                    ConditionState::yes("Established", "all its kinds are served and listed"),
+                    ConditionState::yes("Established", established),
                 );
                 if !is_granted {
                     let problem = known.granted.clone().filter(|fact| fact.holds != Some(true));

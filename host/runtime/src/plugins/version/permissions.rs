@@ -322,7 +322,7 @@ fn of_kind(lane: &Lane, served: &ServedKind, rights: &mut BTreeSet<Permission>) 
     let allows = |access| grant.is_some_and(|grant| grant.allows(access));
     let kind_use = KindUse {
         is_primary,
-        has_finalizer: lane.finalizer.is_some(),
+        has_finalizer: lane.finalizer.is_some() || !lane.former_finalizers.is_empty(),
         is_owned: allows(Access::Owned),
         is_contributed: allows(Access::Contributed) || lane.gives_up(kind),
     };

@@ -11,7 +11,7 @@ use pilothouse_cluster::write::identity::Impersonation;
 use pilothouse_core::plugin::description;
 use pilothouse_core::plugin::description::Exports;
 use pilothouse_core::plugin::grants::Grants;
-use pilothouse_core::plugin::inventory::{Inventory, former_controller};
+use pilothouse_core::plugin::inventory::Inventory;
 use pilothouse_core::plugin::manifest;
 use pilothouse_core::plugin::manifest::{BroughtCrd, CheckedManifest, Controller, ManifestError};
 use pilothouse_core::rights::AdmissionExports;
@@ -255,9 +255,13 @@ impl DescribedPlugin {
                 controller: controller.name.clone(),
                 former: known.former(&grants).into(),
                 is_former: false,
+                is_optional: controller.optional,
                 grants,
                 filter: controller.filter.clone(),
                 finalizer: controller.finalizer.clone(),
+                former_finalizers: known
+                    .former_finalizers(&controller.kind, controller.finalizer.as_deref())
+                    .into(),
                 mode: wanted.mode,
                 former_managers: wanted.former_managers.clone(),
                 namespaces: wanted.namespaces.clone(),
@@ -300,8 +304,7 @@ pub fn former_lanes(lanes: &[Arc<Lane>], known: &Inventory, host: &HostContext) 
     let left = known.without_controller(own.map(|lane| &lane.grants));
     let lane = |(primary, finalizer): (Kind, Option<String>)| {
         let id = host.state.reserve_lane();
-        let former = known.former(&Grants::new(&former_controller(&primary)));
-        Arc::new(template.of_former_controller(id, &primary, finalizer, former.into()))
+        Arc::new(template.of_former_controller(id, &primary, finalizer, known))
     };
     left.into_iter().map(lane).collect()
 }

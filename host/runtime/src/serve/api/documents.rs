@@ -102,8 +102,10 @@ pub struct ControllerStatus {
     pub name: String,
     /// The kind that it reconciles.
     pub kind: KindName,
-    /// Set if all kinds that it needs are listed, so that it reconciles.
+    /// Set if all kinds that it needs are listed, so that it reconciles; also if its own kind is optional and not served.
     pub synced: bool,
+    /// Set if its own kind is optional and not served, so that it waits for the kind.
+    pub lacks_kind: bool,
     /// Number of objects that it reconciles.
     pub objects: u64,
     /// Objects that are ready to be reconciled.

@@ -80,7 +80,8 @@ pub fn status(
             .push(ControllerStatus {
                 name: lane.controller.clone(),
                 kind: kind_name(lane.grants.primary()),
-                synced: figures.is_open,
+                synced: figures.is_synced,
+                lacks_kind: lane.lacks_primary(),
                 objects: objects as u64,
                 queued: depth.ready as u64,
                 oldest_queued_seconds: depth.oldest.as_secs_f64(),

@@ -14,8 +14,8 @@ use crate::state::SharedState;
 pub struct LaneFigures {
     /// The lane.
     pub lane: Arc<Lane>,
-    /// Set if it is open.
-    pub is_open: bool,
+    /// Set if it is open, or closed only because its kind, which is optional, is not served.
+    pub is_synced: bool,
     /// Depth of its queue.
     pub depth: Depth,
     /// Number of paused primaries.
@@ -47,7 +47,7 @@ impl SharedState {
         let (tables, now) = (self.tables.read(), Instant::now());
         let lanes = tables.lanes.iter().map(|lane| LaneFigures {
             lane: lane.clone(),
-            is_open: tables.queue.is_open(lane.id),
+            is_synced: tables.queue.is_open(lane.id) || lane.lacks_primary(),
             depth: tables.queue.depth(lane.id, now),
             paused: tables.paused.count(lane.id),
             reads: tables.dependencies.recorded(&lane.id),

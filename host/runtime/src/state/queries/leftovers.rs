@@ -74,8 +74,8 @@ impl SharedState {
         children.sum()
     }
 
-    /// Returns `true` if no primary of a lane has its finalizer. That is also `true` for a kind that is not served.
-    pub fn is_released(&self, lane: &Lane) -> bool {
+    /// Returns `true` if no primary of a lane has a finalizer. That is also `true` for a kind that is not served.
+    pub fn is_released(&self, lane: &Lane, finalizer: &str) -> bool {
         let primaries: Vec<_> = {
             let tables = self.tables.read();
             let primary = lane.grants.primary();
@@ -85,7 +85,9 @@ impl SharedState {
             }
             tables.store.iter(primary, None).cloned().collect()
         };
-        let is_held = |object: &Arc<CachedObject>| lane.selects(&object.name) && lane.has_finalized(object);
+        let is_held = |object: &Arc<CachedObject>| {
+            lane.selects(&object.name) && object.finalizers().iter().any(|present| **present == *finalizer)
+        };
         !primaries.iter().any(is_held)
     }
 }

@@ -49,7 +49,8 @@ impl SharedState {
             looked_at += usize::from(tables.previews.get(&primary_ref).is_some());
         }
         LanePreview {
-            is_open: tables.queue.is_open(lane.id),
+            // Nothing is previewed of a kind that is optional and not served.
+            is_open: tables.queue.is_open(lane.id) || lane.lacks_primary(),
             objects,
             looked_at,
         }

@@ -9,6 +9,7 @@ mod forwarding;
 mod going_back;
 mod host;
 mod installing;
+mod migrating;
 mod plugin_policy;
 mod upgrading;
 
