@@ -19,11 +19,14 @@ fn component() -> Vec<u8> {
         .collect()
 }
 
+/// A change of an answer on its way.
+type Change = fn(String) -> Result<String, String>;
+
 /// Another replica, whose answers somebody may change.
 struct Other {
     fetcher: Fetcher,
     asked: AtomicUsize,
-    change: Mutex<Option<fn(String) -> Result<String, String>>>,
+    change: Mutex<Option<Change>>,
 }
 
 impl Replicas for Other {
@@ -96,7 +99,7 @@ async fn an_artifact_of_another_replica_needs_no_registry() {
 async fn a_replica_that_answers_wrongly_is_no_source() {
     let (registry, digest, other, folder) = stage().await;
     let location = registry.location(":1");
-    let changes: [fn(String) -> Result<String, String>; 5] = [
+    let changes: [Change; 5] = [
         |_| Err("503".to_owned()),
         |_| Ok("<html>".to_owned()),
         |answer| Ok(answer.replacen("schemaVersion", "schemaversion", 1)),
