@@ -31,7 +31,7 @@ enum Command {
     Build(BuildCommand),
     /// Run scenarios and golden cases against a plugin.
     Test(test::TestCommand),
-    /// Run a plugin on a simulated or a real cluster, and swap it when its sources change.
+    /// Run a plugin on a simulated or a real cluster, and swap it when sources change.
     Dev(dev::DevCommand),
     /// Run the host, which reconciles a cluster with plugins.
     Run(Box<run::RunCommand>),
@@ -80,11 +80,11 @@ enum Command {
     Pause(pause::PauseCommand),
     /// Resume a paused object: the host reconciles it at once.
     Resume(pause::ResumeCommand),
-    /// Reconcile an object, or the failing objects of a plugin, now, before their back-off ends.
+    /// Reconcile an object, or the failing objects of a plugin, now.
     Reconcile(reconcile::ReconcileCommand),
     /// Remove the finalizer of a plugin that is gone from the objects that wait for it.
     Release(release::ReleaseCommand),
-    /// Rewrite the stored objects of a kind in the storage version of its CRD, so that older versions can be removed.
+    /// Rewrite the stored objects of a kind in the storage version of its CRD.
     MigrateStorage(migrate_storage::MigrateStorageCommand),
     /// Print all that a plugin needs in a cluster: CRDs, rights, Plugin and a sample.
     Manifests(Box<ManifestsCommand>),
@@ -185,7 +185,7 @@ fn grouped(command: &clap::Command) -> String {
         about[..end].trim_end_matches('.').to_owned()
     };
     let group = |(title, names): &(&str, &[&str])| {
-        let lines = names.iter().map(|name| format!("\n  {name:<10} {}", about(name)));
+        let lines = names.iter().map(|name| format!("\n  {name:<15} {}", about(name)));
         format!("\n {title}{}", lines.collect::<String>())
     };
     GROUPS

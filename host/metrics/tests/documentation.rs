@@ -253,6 +253,8 @@ fn the_dashboard_and_the_alerts_ask_for_what_there_is() {
                 assert!(known.contains(&**label), "{metric} has no label {label}: {query}");
             }
         }
+        // A metric of kube-state-metrics.
+        known.extend(query.contains("kube_lease_renew_time").then_some("lease"));
         for label in groups(&query).chain(named.iter().map(|label| &**label)) {
             assert!(known.contains(label), "no metric of {query} has a label {label}");
         }

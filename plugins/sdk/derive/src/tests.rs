@@ -278,7 +278,7 @@ fn an_unknown_attribute_of_a_definition_is_refused_by_name() {
     for (attribute, message) in [
         (
             r#"#[crd(shortnames = "a")]"#,
-            "#[crd] has no shortnames; it has plural, singular, shortname, category, scope, status, scale, printcolumn, validation, selectable",
+            "#[crd] has no shortnames; it has plural, singular, shortname, category, scope, status, scale, printcolumn, validation, selectable, filtered",
         ),
         (
             r#"#[crd(scope = "namespaced")]"#,
