@@ -272,7 +272,9 @@ fn static_plugins_have_a_cluster_role_each_and_none_to_plugins() {
         document["kind"] == "ClusterRole" && document["metadata"]["name"] == "pilothouse-system:pilothouse-static-shop"
     });
     assert_eq!(role.unwrap()["rules"][0]["resources"], json!(["deployments"]));
-    assert!(!rendered.contains("pilothouse.dev]"), "{rendered}");
+    for right in ["resources: [plugins]", "resources: [plugins/status]"] {
+        assert!(!rendered.contains(right), "{rendered}");
+    }
     assert!(!rendered.contains("kind: CustomResourceDefinition") && !rendered.contains("AdmissionPolicy"));
     assert!(!rendered.contains("aggregate-to-") && !rendered.contains("helm.sh/hook"));
 }
