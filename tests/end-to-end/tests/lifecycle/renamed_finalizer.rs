@@ -181,6 +181,7 @@ mod real {
     use kube::api::{DeleteParams, Patch, PatchParams};
     use pilothouse_runtime::HostOptions;
     use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::controlplane::Options;
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
 
@@ -200,7 +201,7 @@ mod real {
 
     #[tokio::test]
     async fn a_renamed_finalizer_is_exchanged_and_its_object_goes() {
-        let cluster = Cluster::real().await.unwrap();
+        let cluster = Cluster::real_with(Options::default()).await.unwrap();
         let mut fleet = Fleet::start_with(cluster, HostOptions::default()).await;
         fleet.put("wisher", "a.wasm", 0);
         fleet.plugin("it", configured("wishes.test.dev/old")).await;
