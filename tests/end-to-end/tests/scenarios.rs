@@ -60,6 +60,9 @@ mod real {
     /// Count of scenarios that run at the same time.
     const AT_ONCE: usize = 6;
 
+    /// The scenario of a kind that is not served at first, so that no other may have brought it.
+    const ALONE: &str = "awaited";
+
     /// Scenarios mostly wait, so several are played at once. Each host sees a whole cluster, so each has a control plane of its
     /// own.
     #[tokio::test(flavor = "multi_thread")]
@@ -72,12 +75,21 @@ mod real {
         };
         let next = AtomicUsize::new(0);
         let play = async || {
-            let cluster = Cluster::real_with(Options::default());
-            let cluster = cluster.await.expect("a control plane starts");
+            let start = async || {
+                let cluster = Cluster::real_with(Options::default()).await;
+                cluster.expect("a control plane starts")
+            };
+            let cluster = start().await;
             let mut failures = Vec::new();
             while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let mut host = ProcessHost::new(&program, components::folder());
-                let result = scenario::run_with(scenario, &cluster, &mut host, &manner).await;
+                let own = if scenario.name == ALONE {
+                    Some(start().await)
+                } else {
+                    None
+                };
+                let cluster = own.as_ref().unwrap_or(&cluster);
+                let result = scenario::run_with(scenario, cluster, &mut host, &manner).await;
                 println!("{} {}", if result.is_ok() { "holds " } else { "FAILED" }, scenario.name);
                 failures.extend(result.err().map(|error| error.to_string()));
             }
