@@ -416,7 +416,7 @@ async fn a_host_for_some_namespaces_works_without_a_cluster_role() {
     bench.apply(&[changed]).await;
     let is_reverted = async || bench.find(&deployment).await.unwrap()["spec"]["replicas"] == 1;
     until("the edit is reverted", is_reverted, || host.log()).await;
-    assert!(bench.find(&unseen).await.unwrap()["status"].is_null());
+    assert!(bench.find(&unseen).await.unwrap()["status"]["conditions"].is_null());
     assert!(
         bench
             .find(&named("Deployment", Some("narrow-bank"), "web"))
