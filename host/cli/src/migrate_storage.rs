@@ -1,9 +1,9 @@
-//! `pilothouse migrate-storage`: rewrites the stored objects of a kind in the storage version of its CRD, at a rate, and then removes the
-//! other versions from `status.storedVersions`. Without that a CRD cannot drop a version.
+//! `pilothouse migrate-storage`: rewrites the stored objects of a kind in the storage version of its CRD, at a rate, and
+//! then removes the other versions from `status.storedVersions`. Without that a CRD cannot drop a version.
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use pilothouse_cluster::Client;
@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::WouldChange;
-use crate::output::{Format, counted};
+use crate::artifact::wait_for;
+use crate::output::{Format, counted, missing_right};
 use crate::run::{ClusterArguments, USER_AGENT};
 
 /// Requests for one object while the server may answer otherwise soon.
@@ -73,7 +74,7 @@ pub struct MigrateStorageCommand {
     cluster: ClusterArguments,
 }
 
-/// What has become of the objects.
+/// Counts of the objects by their result.
 #[derive(Default)]
 struct Migration {
     written: usize,
@@ -88,11 +89,7 @@ struct Migration {
 impl MigrateStorageCommand {
     /// Migrates, or says what would be done.
     pub fn execute(self) -> anyhow::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start the threads of the command")?;
-        runtime.block_on(self.migrate())
+        wait_for(self.migrate())
     }
 
     async fn migrate(self) -> anyhow::Result<()> {
@@ -173,7 +170,8 @@ async fn find(client: &Client, called: &str) -> anyhow::Result<StoredKind> {
     }
 }
 
-/// Rewrites objects one after the other. An error of one does not keep others from being rewritten, unless the account lacks the right.
+/// Rewrites objects one after the other. An error of one does not keep others from being rewritten, unless the account
+/// lacks the right.
 async fn rewrite_all(
     client: &Client,
     stored: &StoredKind,
@@ -284,29 +282,14 @@ fn cannot(stored: &StoredKind, verb: &str, what: &str, error: &RequestError) -> 
     anyhow::anyhow!("cannot {verb} {what}: {}{right}", chain(error))
 }
 
-/// The next step after an error that a missing right has caused.
-fn missing_right(error: &RequestError, right: &str) -> String {
-    if error.is_missing_right() {
-        format!("; ask for the right to {right}")
-    } else {
-        String::new()
-    }
-}
-
 fn document(stored: &StoredKind, dry_run: bool, migration: &Migration, trimmed: bool) -> Value {
-    let Migration {
-        written,
-        unchanged,
-        gone,
-        failed,
-        left,
-    } = migration;
+    let failed = migration.failed.iter();
     let failed: Vec<Value> = failed
-        .iter()
         .map(|(object, error)| json!({"object": object, "error": error}))
         .collect();
     json!({
         "crd": stored.crd, "storageVersion": stored.storage, "storedVersions": stored.stored, "dryRun": dry_run,
-        "rewritten": written, "unchanged": unchanged, "deleted": gone, "failed": failed, "notTried": left, "trimmed": trimmed,
+        "rewritten": migration.written, "unchanged": migration.unchanged, "deleted": migration.gone, "failed": failed,
+        "notTried": migration.left, "trimmed": trimmed,
     })
 }

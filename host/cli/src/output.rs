@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use clap::ValueEnum;
+use pilothouse_cluster::error::RequestError;
 
 /// Width of messages if the output is no terminal, and the largest one.
 const WIDTH: usize = 110;
@@ -51,6 +52,15 @@ pub fn write(text: fmt::Arguments<'_>) {
 /// Formats a number with its noun: `1 read`, `2 reads`.
 pub fn counted(number: u64, one: &str, several: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { several })
+}
+
+/// Returns the next step after an error that a missing right has caused.
+pub fn missing_right(error: &RequestError, right: &str) -> String {
+    if error.is_missing_right() {
+        format!("; ask for the right to {right}")
+    } else {
+        String::new()
+    }
 }
 
 /// Prints like `std::print`, with an error in the place of a panic.

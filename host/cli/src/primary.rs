@@ -13,6 +13,7 @@ use pilothouse_core::kubernetes::served::ServedKind;
 use pilothouse_core::status::annotations::{PAUSED, is_paused};
 
 use crate::ask::why::{parse_object, parse_plain};
+use crate::output::missing_right;
 use crate::run::{ClusterArguments, USER_AGENT};
 
 /// The options that name an object.
@@ -112,12 +113,8 @@ fn title(served: &ServedKind, name: &Name) -> String {
     format!("{} {name}", served.kind.kind)
 }
 
-/// What an API server said about an object, and the right that is missing.
+/// The answer of an API server about an object, with the right that is missing.
 fn problem(served: &ServedKind, name: &Name, verb: &str, error: &RequestError) -> String {
-    let text = format!("{}: {}", title(served, name), chain(error));
-    if !error.is_missing_right() {
-        return text;
-    }
     let group = &served.kind.group;
     let dot = if group.is_empty() { "" } else { "." };
     let place = name
@@ -125,10 +122,8 @@ fn problem(served: &ServedKind, name: &Name, verb: &str, error: &RequestError) -
         .as_ref()
         .map(|namespace| format!(" in namespace {namespace}"));
     let place = place.unwrap_or_default();
-    format!(
-        "{text}; ask for the right to {verb} {}{dot}{group}{place}",
-        served.plural
-    )
+    let right = missing_right(error, &format!("{verb} {}{dot}{group}{place}", served.plural));
+    format!("{}: {}{right}", title(served, name), chain(error))
 }
 
 async fn kind_called(client: &Client, called: &str) -> anyhow::Result<ServedKind> {

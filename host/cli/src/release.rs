@@ -9,6 +9,7 @@ use pilothouse_cluster::resources::release::FinalizerHolder;
 use pilothouse_core::text::printable::printable;
 use serde_json::{Value, json};
 
+use crate::artifact::wait_for;
 use crate::output::Format;
 use crate::run::{ClusterArguments, USER_AGENT};
 
@@ -66,11 +67,7 @@ impl ReleaseCommand {
     /// Finds the objects, and releases them.
     pub fn execute(self) -> anyhow::Result<()> {
         check(&self.finalizer)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start the threads of the command")?;
-        runtime.block_on(self.release())
+        wait_for(self.release())
     }
 
     async fn release(self) -> anyhow::Result<()> {

@@ -215,10 +215,10 @@ impl Propagation {
 /// Treatment of an object that exists before it is desired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Adopt {
-    /// It is left alone, and the condition of the resource names it.
+    /// The object is left alone, and the condition of the resource names it.
     #[default]
     Never,
-    /// It is taken over, unless it has a controller, or another field manager applies a field of the desired object.
+    /// The object is taken over, unless it has a controller, or another field manager applies a field of the desired object.
     IfUnowned,
 }
 

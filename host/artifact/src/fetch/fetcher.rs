@@ -95,7 +95,7 @@ struct Record {
     signatures: Vec<SignatureMaterial>,
 }
 
-/// What the cache of a replica has of an artifact, beside the component. None of it is trusted.
+/// An artifact in the cache of a replica, without its component. None of it is trusted.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct KeptArtifact {
     /// The manifest, byte for byte.

@@ -168,19 +168,20 @@ fn shown(sum: &Sum<StatusDocument>, now: Timestamp, screen: Screen) -> String {
         }
     }
     for plugin in plugins {
-        for controller in plugin.controllers.iter().filter(|controller| controller.lacks_kind) {
+        let waiting = plugin.controllers.iter().filter(|controller| controller.lacks_kind);
+        let waiting = waiting.map(|controller| {
             let KindName { api_version, kind } = &controller.kind;
-            let words = format!(
+            format!(
                 "the controller {} begins once the cluster serves {api_version} {kind}, which is optional",
                 controller.name
-            );
-            write!(text, "\nPlugin {}\n", plugin.name).expect("writing to a String cannot fail");
-            text += &screen.wrapped(&words, 2);
-        }
+            )
+        });
         let paused = plugin.controllers.iter().map(|controller| controller.paused).sum();
-        if paused > 0 {
+        let paused = (paused > 0).then(|| {
             let count = counted(paused, "object is", "objects are");
-            let words = format!("{count} paused by an annotation, and neither reconciled nor written");
+            format!("{count} paused by an annotation, and neither reconciled nor written")
+        });
+        for words in waiting.chain(paused) {
             write!(text, "\nPlugin {}\n", plugin.name).expect("writing to a String cannot fail");
             text += &screen.wrapped(&words, 2);
         }

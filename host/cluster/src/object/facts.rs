@@ -1,6 +1,6 @@
 //! Facts about an object that lanes need without reading it: its finalizers, the labels and annotations that filters
-//! name, and the texts of annotations by which users steer reconciles. They are extracted once, when the object arrives, so that a decision under the host's lock parses
-//! nothing.
+//! name, and the texts of annotations by which users steer reconciles. They are extracted once, when the object
+//! arrives, so that a decision under the host's lock parses nothing.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

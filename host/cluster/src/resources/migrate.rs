@@ -143,8 +143,8 @@ impl StoredKind {
         })
     }
 
-    /// Lists the objects. A list fails as a whole where one object cannot be converted; another version, in which that object may be
-    /// stored, needs no conversion of it.
+    /// Lists the objects. A list fails as a whole where one object cannot be converted; another version, in which that
+    /// object may be stored, needs no conversion of it.
     pub async fn objects(&self, client: &Client) -> Result<StoredObjects, RequestError> {
         let mut refusal = None;
         for served in self.resources() {
@@ -199,14 +199,14 @@ pub struct StoredObjects {
     listed: Vec<Meta>,
 }
 
-/// What has become of an object.
+/// Result of rewriting an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewrite {
-    /// It was stored anew.
+    /// The API server stored it anew.
     Written,
-    /// It was stored in the storage version before.
+    /// The storage version was that of the stored object already.
     Unchanged,
-    /// It has been deleted.
+    /// Somebody has deleted it.
     Gone,
 }
 

@@ -39,7 +39,7 @@ const MASKED: &str = "***";
 pub enum PreviewAction {
     /// The object would be created.
     Create,
-    /// It belongs to nobody, and would be taken over: its fields would be applied.
+    /// The object belongs to nobody, and would be taken over: its fields would be applied.
     Adopt,
     /// Its fields would be applied.
     Update,

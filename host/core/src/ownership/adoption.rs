@@ -10,7 +10,7 @@ use crate::ownership::without_content;
 /// The judgement of an object that belongs to nobody.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Adoption {
-    /// It may be adopted by applying this body: of an object that is never changed, only what says whose it is.
+    /// The object may be adopted by applying this body: of one that is never changed, only what says whose it is.
     Apply(Map<String, Value>),
     /// This field manager applies these fields, too.
     HeldBy(String, Vec<String>),

@@ -1,8 +1,9 @@
 //! The status that a primary should have: the plugin's part, its conditions and the host's, merged by type with the
 //! times that Kubernetes requires. Also decides whether a live status already shows it.
 //!
-//! `Reconciled` is True/Success, or False with a reason from a closed set (`reason`) or the controller's `failureReason`, or Unknown/Paused
-//! while the object is paused (`annotations`). `Reconciling` and `Stalled` are those of kstatus. The failure alone decides which of the two is set, or two hosts would rewrite each other's status.
+//! `Reconciled` is True/Success, or False with a reason from a closed set (`reason`) or the controller's
+//! `failureReason`, or Unknown/Paused while the object is paused (`annotations`). `Reconciling` and `Stalled` are those
+//! of kstatus. The failure alone decides which of the two is set, or two hosts would rewrite each other's status.
 //!
 //! A failure (`failure`) has a blame, a reason, and what makes another try worth it:
 //!

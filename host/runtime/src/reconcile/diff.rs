@@ -91,7 +91,7 @@ impl PlannedObject {
     }
 }
 
-/// What is to be done with an object.
+/// Decision about an object.
 pub struct Decision {
     /// Action to take.
     pub action: Action,

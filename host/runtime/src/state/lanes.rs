@@ -170,7 +170,8 @@ impl SharedState {
         self.tables.read().queue.is_open(id)
     }
 
-    /// Returns `true` if every lane is open, unless it waits for an optional kind, and no object is queued, running or waiting for the cache.
+    /// Returns `true` if every lane is open, unless it waits for an optional kind, and no object is queued, running or
+    /// waiting for the cache.
     pub fn is_idle(&self) -> bool {
         let tables = self.tables.read();
         let mut lanes = tables.lanes.iter();

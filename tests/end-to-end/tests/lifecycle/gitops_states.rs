@@ -1,5 +1,5 @@
-//! What GitOps tools make of Plugins and objects in every state. An object that no host has seen has the generation -1 by the
-//! default of its CRD, and nothing takes it for healthy.
+//! Health of Plugins and objects in every state, as GitOps tools see it. An object that no host has seen has the generation
+//! -1 by the default of its CRD, and nothing takes it for healthy.
 
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
