@@ -198,6 +198,8 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let manner = Manner {
         namespace: Some(format!("story-{}", scenario.name)),
         patience: (!is_quiet).then_some(PATIENCE),
+        // Where an object fails, the crew is idle only after its longest back-off.
+        slowness: 40,
         ..Manner::default()
     };
     let begun = tokio::time::Instant::now();
