@@ -36,6 +36,9 @@ pub struct CiOptions {
 /// Count of fault schedules that are played; they take less than five minutes on two cores.
 const SEEDS: &str = "300";
 
+/// Seconds for which each target is fuzzed: enough to read the corpora and to see that a target works.
+const FUZZED: u32 = 8;
+
 /// One check by its name.
 type CiStep<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
@@ -83,7 +86,15 @@ pub fn run(options: &CiOptions) -> Result<()> {
                 })
             }),
         ),
-        ("fuzzing", Box::new(|| fuzz::run(&fuzz::FuzzOptions::default()))),
+        (
+            "fuzzing",
+            Box::new(|| {
+                fuzz::run(&fuzz::FuzzOptions {
+                    seconds: FUZZED,
+                    ..fuzz::FuzzOptions::default()
+                })
+            }),
+        ),
         ("faults", Box::new(|| faults::check(&["--seeds", SEEDS]))),
         (
             "tests",

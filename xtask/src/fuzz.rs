@@ -48,19 +48,19 @@ const LONGEST_RUN: u32 = 25;
 pub struct FuzzOptions {
     /// Fuzz only these targets (default: all).
     #[arg(value_name = "TARGET")]
-    targets: Vec<String>,
+    pub targets: Vec<String>,
     /// Number of seconds to fuzz each target.
     #[arg(long, default_value_t = 20, value_name = "NUMBER")]
-    seconds: u32,
+    pub seconds: u32,
     /// Instead of fuzzing, run exactly one TARGET on the failing input in this file.
     #[arg(long, value_name = "FILE")]
-    repeat: Option<PathBuf>,
+    pub repeat: Option<PathBuf>,
     /// List the targets.
     #[arg(long, conflicts_with_all = ["repeat", "targets"])]
-    list: bool,
+    pub list: bool,
     /// Add a minimal set of the new inputs that increase coverage to the repository's corpora.
     #[arg(long, conflicts_with = "repeat")]
-    keep: bool,
+    pub keep: bool,
 }
 
 impl Default for FuzzOptions {

@@ -24,6 +24,10 @@ use crate::{cargo, controlplane, faketime, minutes, nginx, plugins, programs};
 /// With more failures than these in a part, none is run again: that many are no accident.
 const MOST_AGAIN: usize = 4;
 
+/// Count of tests on a real control plane that run at the same time in a binary: they wait for leases and back-offs more than
+/// they compute.
+const REAL_AT_ONCE: &str = "4";
+
 /// Which tests to run.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TestOptions {
@@ -194,6 +198,7 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
             Err(error) => Some(format!("{error:#}")),
         },
         TestPart::Real => {
+            environment.push(("RUST_TEST_THREADS", REAL_AT_ONCE.into()));
             match faketime::find() {
                 Ok(library) => environment.push((faketime::VARIABLE, library)),
                 Err(error) => without.push((faketime::MODULE, format!("{error:#}"))),

@@ -258,7 +258,7 @@ impl Store {
 
     /// The same without the objects of one resource.
     pub fn objects_but(&self, plural: &str) -> Vec<Value> {
-        self.simulator.objects_of(|its| its != plural)
+        self.simulator.objects_of(|its, _| its != plural)
     }
 
     fn post(&mut self, object: &Value, query: &str) -> Result<Value, Refusal> {

@@ -111,11 +111,11 @@ impl Simulator {
 
     /// Every stored object, with its defaults and in a fixed order, as a test compares end states.
     pub fn objects(&self) -> Vec<Value> {
-        self.objects_of(|_| true)
+        self.objects_of(|_, _| true)
     }
 
-    /// The same of some resources, by their plurals.
-    pub fn objects_of(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<Value> {
+    /// The same of some, by the plural of the resource and the object as it is stored.
+    pub fn objects_of(&self, is_wanted: impl Fn(&str, &Value) -> bool) -> Vec<Value> {
         let state = self.inner.state.lock();
         let custom: Vec<_> = state.kinds.all().filter(|resource| resource.custom.is_some()).collect();
         let shown = |storage: &Storage, object: &Value| {
@@ -129,7 +129,7 @@ impl Simulator {
         let mut objects: Vec<(String, String, Value)> = state
             .store
             .all()
-            .filter(|(storage, _)| is_wanted(&storage.plural))
+            .filter(|(storage, object)| is_wanted(&storage.plural, object))
             .map(|(storage, object)| (storage.group.clone(), storage.plural.clone(), shown(storage, object)))
             .collect();
         let name = |object: &Value| {

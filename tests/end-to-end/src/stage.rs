@@ -104,9 +104,7 @@ impl Stage {
 
     /// Every object of the cluster that is of this kind.
     pub fn all(&self, kind: &str) -> Vec<Value> {
-        let mut objects = self.simulator().objects();
-        objects.retain(|object| object["kind"] == kind);
-        objects
+        self.simulator().objects_of(|_, object| object["kind"] == kind)
     }
 
     /// An object of the namespace `default`.

@@ -435,13 +435,13 @@ async fn four_replicas_share_2000_objects_and_lose_or_double_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_holds_on_a_server_that_does_not_divide_lists() {
-    story(50, Vec::new()).await;
+    story(10, Vec::new()).await;
 }
 
 /// Stops a replica in the middle of its work and continues it, again and again: each time it has its shards again soon.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_is_stopped_again_and_again_always_comes_back() {
-    const TIMES: usize = 8;
+    const TIMES: usize = 4;
     let mut it = Sharing::new(Options::default()).await;
     it.start("replica-a");
     it.replicas.make_plugin("replica-a").await;
