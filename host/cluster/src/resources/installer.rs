@@ -226,7 +226,10 @@ impl Installer {
         if live["metadata"]["resourceVersion"] == *applied.object.resource_version {
             return Ok(Applied::Unchanged);
         }
-        Ok(Applied::Changed)
+        // The server also stores defaults that are new since the last write, and others write the status meanwhile.
+        let is_same = |now: Value| configured(now) == configured(live);
+        let is_same = self.find(object).await?.is_some_and(is_same);
+        Ok(if is_same { Applied::Unchanged } else { Applied::Changed })
     }
 
     /// Checks, by a dry run, whether the server would apply an object. Returns the reason why that cannot be tried, if
@@ -469,6 +472,19 @@ fn precondition<'a>(object: &Value, live: &'a Value, force: bool) -> ApplyPrecon
         return ApplyPrecondition::AsInBody;
     }
     ApplyPrecondition::Uid(live["metadata"]["uid"].as_str().unwrap_or_default())
+}
+
+/// The part of an object that clients configure, without what its server counts and its controller reports.
+fn configured(mut object: Value) -> Value {
+    if let Some(members) = object.as_object_mut() {
+        members.remove("status");
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        for member in ["resourceVersion", "generation", "managedFields"] {
+            metadata.remove(member);
+        }
+    }
+    object
 }
 
 /// The managedFields of a live Plugin after its source was taken over; none if nobody else has set a part of it.
