@@ -101,73 +101,6 @@ fn has(text: &str, parts: &[&str]) {
     }
 }
 
-/// A plugin that waits for a moment which is an hour away is called when that hour has passed in the simulation.
-#[test]
-fn a_plugins_clock_follows_the_simulated_time() {
-    let project = Project::without_component();
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    let moment = now.as_millis() + 3_600_000;
-    project.write(
-        "scenarios/created.yaml",
-        &format!(
-            r#"about: An hour passes.
-plugins: [{{name: reader, configuration: {{objects: reads=things, touches: []}}}}]
-steps:
-  - apply:
-      objects:
-        - apiVersion: v1
-          kind: ServiceAccount
-          metadata: {{name: looker, labels: {{reads: things}}, annotations: {{reader.test.dev/reads: '[{{"reached": {moment}}}]'}}}}
-  - wait: {{until: [{{object: {{apiVersion: v1, kind: ConfigMap, name: looker}}, matches: {{data: {{seen: "[false]"}}}}}}]}}
-  - wait: {{until: [{{object: {{apiVersion: v1, kind: ConfigMap, name: looker}}, matches: {{data: {{seen: "[true]"}}}}}}], within: 2h}}
-"#
-        ),
-    );
-    let reader = component("reader");
-    let (code, said) = project.test(&[reader.to_str().unwrap(), "scenarios"]);
-    assert_eq!(code, Some(0), "{said}");
-}
-
-/// Checks that the plugin's clock has the time of `case.yaml` in a golden case.
-#[test]
-fn a_golden_case_has_a_time() {
-    let project = Project::without_component();
-    fs::remove_dir_all(project.at("scenarios")).unwrap();
-    fs::remove_dir_all(project.at("tests/golden/smallest")).unwrap();
-    project.write(
-        "tests/golden/late/input.yaml",
-        "apiVersion: hostile.test.dev/v1\nkind: Hostile\nmetadata: {name: h}\nspec: {behaviour: differs-by-clock}\n",
-    );
-    let hostile = component("hostile");
-    let seen = || {
-        let (code, said) = project.test(&[hostile.to_str().unwrap(), "tests/golden", "--update"]);
-        assert_eq!(code, Some(0), "{said}");
-        project.read("tests/golden/late/expected.yaml")
-    };
-    has(&seen(), &["text: \"0\""]);
-    project.write("tests/golden/late/case.yaml", "now: 2026-01-01T00:35:00Z\n");
-    has(&seen(), &["1767227700000"]);
-    project.write("tests/golden/late/case.yaml", "now: 2026-01-01T00:35:00.999+01:00\n");
-    has(&seen(), &["1767224100000"]);
-    project.write("tests/golden/late/case.yaml", "");
-    has(&seen(), &["text: \"0\""]);
-    for (text, words) in [
-        ("now: noon", "case.yaml: now is \"noon\"; give a time since 1970"),
-        ("now: 5", "case.yaml: now is 5; give a time since 1970"),
-        ("now: 1969-12-31T23:59:59Z", "give a time since 1970"),
-        (
-            "time: 2026-01-01T00:00:00Z",
-            "case.yaml: a case can have `now` and nothing else",
-        ),
-        ("- now", "case.yaml: a case can have `now` and nothing else"),
-    ] {
-        project.write("tests/golden/late/case.yaml", text);
-        let (code, said) = project.test(&[hostile.to_str().unwrap(), "tests/golden"]);
-        assert_eq!(code, Some(1), "{said}");
-        has(&said, &[words]);
-    }
-}
-
 #[test]
 fn a_scenario_mistake_is_reported_with_place_before_any_run() {
     let project = Project::without_component();
@@ -247,6 +180,46 @@ fn an_empty_file_and_one_with_two_objects_are_refused() {
 
 mod isolated {
     use super::*;
+
+    /// Checks that the plugin's clock has the time of `case.yaml` in a golden case.
+    #[test]
+    fn a_golden_case_has_a_time() {
+        let project = Project::without_component();
+        fs::remove_dir_all(project.at("scenarios")).unwrap();
+        fs::remove_dir_all(project.at("tests/golden/smallest")).unwrap();
+        project.write(
+            "tests/golden/late/input.yaml",
+            "apiVersion: hostile.test.dev/v1\nkind: Hostile\nmetadata: {name: h}\nspec: {behaviour: differs-by-clock}\n",
+        );
+        let hostile = component("hostile");
+        let seen = || {
+            let (code, said) = project.test(&[hostile.to_str().unwrap(), "tests/golden", "--update"]);
+            assert_eq!(code, Some(0), "{said}");
+            project.read("tests/golden/late/expected.yaml")
+        };
+        has(&seen(), &["text: \"0\""]);
+        project.write("tests/golden/late/case.yaml", "now: 2026-01-01T00:35:00Z\n");
+        has(&seen(), &["1767227700000"]);
+        project.write("tests/golden/late/case.yaml", "now: 2026-01-01T00:35:00.999+01:00\n");
+        has(&seen(), &["1767224100000"]);
+        project.write("tests/golden/late/case.yaml", "");
+        has(&seen(), &["text: \"0\""]);
+        for (text, words) in [
+            ("now: noon", "case.yaml: now is \"noon\"; give a time since 1970"),
+            ("now: 5", "case.yaml: now is 5; give a time since 1970"),
+            ("now: 1969-12-31T23:59:59Z", "give a time since 1970"),
+            (
+                "time: 2026-01-01T00:00:00Z",
+                "case.yaml: a case can have `now` and nothing else",
+            ),
+            ("- now", "case.yaml: a case can have `now` and nothing else"),
+        ] {
+            project.write("tests/golden/late/case.yaml", text);
+            let (code, said) = project.test(&[hostile.to_str().unwrap(), "tests/golden"]);
+            assert_eq!(code, Some(1), "{said}");
+            has(&said, &[words]);
+        }
+    }
 
     #[test]
     fn bad_golden_files_are_named_and_an_empty_answer_is_written() {
@@ -577,6 +550,33 @@ spec: {size: 1}
 
 mod simulated {
     use super::*;
+
+    /// A plugin that waits for a moment which is an hour away is called when that hour has passed in the simulation.
+    #[test]
+    fn a_plugins_clock_follows_the_simulated_time() {
+        let project = Project::without_component();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let moment = now.as_millis() + 3_600_000;
+        project.write(
+            "scenarios/created.yaml",
+            &format!(
+                r#"about: An hour passes.
+plugins: [{{name: reader, configuration: {{objects: reads=things, touches: []}}}}]
+steps:
+  - apply:
+      objects:
+        - apiVersion: v1
+          kind: ServiceAccount
+          metadata: {{name: looker, labels: {{reads: things}}, annotations: {{reader.test.dev/reads: '[{{"reached": {moment}}}]'}}}}
+  - wait: {{until: [{{object: {{apiVersion: v1, kind: ConfigMap, name: looker}}, matches: {{data: {{seen: "[false]"}}}}}}]}}
+  - wait: {{until: [{{object: {{apiVersion: v1, kind: ConfigMap, name: looker}}, matches: {{data: {{seen: "[true]"}}}}}}], within: 2h}}
+"#
+            ),
+        );
+        let reader = component("reader");
+        let (code, said) = project.test(&[reader.to_str().unwrap(), "scenarios"]);
+        assert_eq!(code, Some(0), "{said}");
+    }
 
     #[test]
     fn a_project_needs_no_arguments_and_a_report_has_each_file() {
