@@ -200,7 +200,6 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
         patience: (!is_quiet).then_some(PATIENCE),
         // Where an object fails, the crew is idle only after its longest back-off.
         slowness: 40,
-        ..Manner::default()
     };
     let begun = tokio::time::Instant::now();
     let told = tokio::select! {
