@@ -1,8 +1,8 @@
 //! Runs all checks of a change: formatting, lints, documentation, book, dependencies, generated files, packages, tests.
 //! Each check is its tool's.
 //!
-//! A cold run takes 65 to 75 minutes on slow machines with two cores. Both are busy in all parts but the tests on a real control plane,
-//! where they idle for about half of the time. wasmparser, wit-parser and wit-component are compiled twice, with other features for macros
+//! A cold run takes 65 to 85 minutes on slow machines with two cores. Both are busy in nearly all parts: tests on a real control plane
+//! wait, so several of them run at once. wasmparser, wit-parser and wit-component are compiled twice, with other features for macros
 //! than for the rest (100 s of one core), and each is checked by clippy again.
 
 use std::{

@@ -227,8 +227,8 @@ impl Installer {
             return Ok(Applied::Unchanged);
         }
         // The server also stores defaults that are new since the last write, and others write the status meanwhile.
-        let is_same = |now: Value| configured(now) == configured(live);
-        let is_same = self.find(object).await?.is_some_and(is_same);
+        let now = self.find(object).await.ok().flatten();
+        let is_same = now.map(configured) == Some(configured(live));
         Ok(if is_same { Applied::Unchanged } else { Applied::Changed })
     }
 
