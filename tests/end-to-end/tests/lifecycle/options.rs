@@ -121,6 +121,24 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_adoption_is_an_event_of_its_owner() {
+        let stage = Stage::with(&["wisher"], unhurried()).await;
+        stage.create(&config_map("settings", "theirs")).await;
+        let owns = json!({"object": config_map("settings", "ours"), "adopt": true});
+        stage.create(&wish("it", &owns)).await;
+        let events = stage.until(|stage| Some(stage.events("it", "Adopted")).filter(|events| !events.is_empty()));
+        let events = events.await.expect("an event");
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(events[0]["type"], "Normal");
+        let note = events[0]["note"].as_str().unwrap();
+        assert_eq!(
+            note,
+            "ConfigMap default/settings existed and belonged to nobody; it was taken over"
+        );
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn two_hosts_that_overlap_adopt_and_yield_and_fall_silent() {
         let mut stage = Stage::with(&["wisher"], unhurried()).await;
         let mut second = second_host(&stage).await;
