@@ -1,6 +1,7 @@
 //! Checks a guest's answer: parses it once, checks it against the grants and limits, and makes objects of it that the
 //! later stages need not check again.
 
+mod after;
 pub mod desired;
 mod objects;
 mod options;
@@ -12,7 +13,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use self::objects::{CheckedObject, check_object};
+use self::after::Candidate;
+use self::objects::{CheckedDesire, CheckedObject, check_object};
 use self::report::{check_condition, check_event, check_status};
 use crate::answer::desired::{DesiredObject, PrimaryName, UnservedObject, first_twice, invalid};
 use crate::kubernetes::key::Kind;
@@ -92,13 +94,14 @@ pub fn check(
     let mut owned: Vec<DesiredObject> = Vec::with_capacity(desired.len());
     let (mut contributed, mut unserved) = (Vec::new(), Vec::new());
     let mut seen = HashMap::with_capacity(desired.len());
+    let mut candidates = Vec::with_capacity(desired.len());
     for (position, wanted) in desired.into_iter().enumerate() {
         if wanted.ownership == Ownership::Contributed && wanted.lifecycle != Lifecycle::default() {
             return Err(invalid(format!(
                 "desired object {position} is contributed and has a lifecycle, which only owned objects have"
             )));
         }
-        let object = check_object(position, &wanted, primary, grants, &served)?;
+        let CheckedDesire { object, after } = check_object(position, &wanted, primary, grants, &served)?;
         let (kind, name) = match &object {
             CheckedObject::Served(object) => (object.kind(), &object.name),
             CheckedObject::Unserved(object) => (&*object.kind, &object.name),
@@ -112,12 +115,20 @@ pub fn check(
                 kind.kind
             )));
         }
+        candidates.push(Candidate {
+            kind: kind.clone().into(),
+            name: name.clone(),
+            is_owned,
+            place: (matches!(object, CheckedObject::Served(_)) && is_owned).then_some(owned.len()),
+            after,
+        });
         match object {
             CheckedObject::Served(object) if is_owned => owned.push(object),
             CheckedObject::Served(object) => contributed.push(object),
             CheckedObject::Unserved(object) => unserved.push(object),
         }
     }
+    after::resolve(&candidates, primary, grants, &mut owned)?;
     let status = status.map(|text| check_status(&text)).transpose()?;
     for condition in &conditions {
         check_condition(condition)?;

@@ -2,12 +2,13 @@
 
 use serde_json::{Map, Value};
 
+use super::after::Reference;
 use crate::answer::desired::invalid;
 use crate::kubernetes::key::{Kind, Name};
 use crate::kubernetes::path::FieldPath;
 use crate::plugin::contract::{Desired, Lifecycle, Ownership, Propagation};
 use crate::plugin::grants::Grants;
-use crate::plugin::manifest::{ADOPT, MAX_OPTION, PROPAGATION, REPLACE, YIELD};
+use crate::plugin::manifest::{ADOPT, AFTER, MAX_OPTION, PROPAGATION, REPLACE, YIELD};
 use crate::status::failure::Failure;
 use crate::text::printable::shorten;
 
@@ -23,6 +24,8 @@ pub(super) struct CheckedOptions {
     pub(super) lifecycle: Lifecycle,
     /// The fields that it yields.
     pub(super) yields: Vec<FieldPath>,
+    /// The objects that it comes after, as the answer names them.
+    pub(super) after: Vec<Reference>,
 }
 
 /// Checks the options of a desired object; `body` is that of the answer.
@@ -45,7 +48,7 @@ pub(super) fn check_options(
 fn read(wanted: &Desired, body: &Map<String, Value>, kind: &Kind, grants: &Grants) -> Result<CheckedOptions, String> {
     let options: Map<String, Value> = serde_json::from_str(&wanted.options)
         .map_err(|error| format!("has options that are not a JSON object: {error}"))?;
-    let (mut lifecycle, mut yields) = (wanted.lifecycle, Vec::new());
+    let (mut lifecycle, mut yields, mut after) = (wanted.lifecycle, Vec::new(), Vec::new());
     for (option, value) in &options {
         let wrong = |is: &str| {
             let value = shorten(value.to_string(), MAX_OPTION);
@@ -65,6 +68,11 @@ fn read(wanted: &Desired, body: &Map<String, Value>, kind: &Kind, grants: &Grant
                 };
             }
             YIELD => yields = read_yields(value, body)?.ok_or_else(|| wrong("a list of at most 32 field paths"))?,
+            AFTER => {
+                after = Reference::read_all(value).ok_or_else(|| {
+                    wrong("a list of at most 32 objects, each with apiVersion, kind, name and, if it has another one, namespace")
+                })?;
+            }
             _ => {
                 return Err(format!(
                     "has the option {:?}, which this host does not know; update the host, or remove the option",
@@ -78,7 +86,7 @@ fn read(wanted: &Desired, body: &Map<String, Value>, kind: &Kind, grants: &Grant
             ));
         }
     }
-    let has_options = lifecycle != wanted.lifecycle || !yields.is_empty();
+    let has_options = lifecycle != wanted.lifecycle || !yields.is_empty() || !after.is_empty();
     if let Some(option) = options.keys().next().filter(|_| has_options)
         && wanted.ownership == Ownership::Contributed
     {
@@ -101,7 +109,11 @@ fn read(wanted: &Desired, body: &Map<String, Value>, kind: &Kind, grants: &Grant
             kind.kind
         ));
     }
-    Ok(CheckedOptions { lifecycle, yields })
+    Ok(CheckedOptions {
+        lifecycle,
+        yields,
+        after,
+    })
 }
 
 /// Reads the paths that an object yields; none if the value is no list of texts, or too long. Each path leads through

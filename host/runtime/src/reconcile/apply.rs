@@ -2,7 +2,7 @@
 //! object that is new in this answer could not be created, nothing is pruned in its namespace.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,6 +110,7 @@ pub async fn apply(
     let Planned {
         steps,
         prune,
+        later,
         going,
         contributed,
         mut answer,
@@ -118,6 +119,7 @@ pub async fn apply(
         sends_refused,
     } = planned;
     let unserved = std::mem::take(&mut answer.unserved);
+    let has_order = steps.iter().any(|step| !step.desired.after.is_empty());
     let mut work = PlanExecution {
         host,
         lane,
@@ -125,6 +127,8 @@ pub async fn apply(
         requests: Requests::new(host, lane, primary_ref),
         owner,
         sends_refused,
+        made: has_order.then(HashMap::new),
+        waits: Vec::new(),
         applied: Applied {
             answer: Some(answer),
             wake_at,
@@ -158,6 +162,7 @@ pub async fn apply(
             work.applied.fail(failure);
         }
     }
+    work.name_waits();
     if let Some(primary) = primary {
         let targets: Vec<_> = contributed.iter().map(|it| key(&it.served, &it.name)).collect();
         let Contributed { failures, wrote, turn } = contribute(host, lane, primary_ref, primary, contributed).await;
@@ -186,6 +191,9 @@ pub async fn apply(
         if let Err(failure) = work.prune(&served, &child).await {
             work.applied.fail(failure);
         }
+    }
+    for (child, first) in later {
+        work.applied.fail(work.wait_for_later(&child, &first));
     }
     for (served, child) in going {
         work.applied.fail(work.wait_for_collector(&served, &child));
@@ -230,6 +238,11 @@ pub struct PlanExecution<'a> {
     pub(super) requests: Requests<'a>,
     pub(super) owner: Owner,
     pub(super) sends_refused: bool,
+    /// Desired objects that are as desired now, if any comes after another one. Those that were written are as the server
+    /// returned them.
+    pub(super) made: Option<HashMap<Key, (ServedKind, Arc<CachedObject>)>>,
+    /// Messages about the objects that wait for others.
+    pub(super) waits: Vec<String>,
     pub(super) applied: Applied,
 }
 
@@ -242,6 +255,7 @@ impl PlanExecution<'_> {
         }
         let mut looks = 0;
         loop {
+            self.wait_for_others(&step)?;
             let error = match self.act(&step).await? {
                 StepResult::Done => return Ok(()),
                 StepResult::Outdated(error) => error,
@@ -271,6 +285,9 @@ impl PlanExecution<'_> {
         match &step.action {
             Action::Nothing => {
                 self.recall_unpersisted(step);
+                if let Some(live) = &step.live {
+                    self.remember_made(step, || live.clone());
+                }
                 Ok(StepResult::Done)
             }
             Action::Create => {
@@ -557,6 +574,7 @@ impl PlanExecution<'_> {
         let propagation = step.desired.lifecycle.propagation;
         let members = ownership::rebind(&object.value()["metadata"], &self.owner, bond, propagation);
         if members.is_empty() {
+            self.remember_made(step, || Arc::new(object));
             return Ok(StepResult::Done);
         }
         let key = key(&step.desired.served, &step.desired.name);
@@ -567,7 +585,8 @@ impl PlanExecution<'_> {
             version,
         );
         match sent.await {
-            Ok(_) => {
+            Ok(object) => {
+                self.remember_made(step, || Arc::new(object));
                 self.wrote(step, WrittenBody::of(&(&step.digest, bond, propagation)));
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = title, ?bond, "changed the owner of the object");
                 Ok(StepResult::Done)
@@ -777,6 +796,7 @@ impl PlanExecution<'_> {
     /// request and not one for each reconcile. Values that it rewrites, or stores in another form, are remembered
     /// likewise.
     pub(super) fn remember_unpersisted(&mut self, step: &PlannedObject, object: &CachedObject) {
+        self.remember_made(step, || Arc::new(object.clone()));
         let key = key(&step.desired.served, &step.desired.name);
         let entry = object.entry(self.lane.writer.manager(), false);
         let set = entry.map(|entry| entry.field_set());

@@ -11,6 +11,7 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::{AppliedFields, CachedObject, ControllerRef};
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::answer::desired::DesiredObject;
+use pilothouse_core::diff::order::{ToGo, first_to_go, in_order, waits};
 use pilothouse_core::diff::yielding::{self, Location};
 use pilothouse_core::diff::{self, Action, Difference, LiveEntry, LiveOwnership};
 use pilothouse_core::ownership::{CurrentOwner, Owner, OwnerLink};
@@ -31,6 +32,8 @@ pub struct Planned {
     pub steps: Vec<PlannedObject>,
     /// Objects of ours that are no longer desired.
     pub prune: Vec<LeftChild>,
+    /// Objects of ours that are no longer desired, each with one that comes after it and has to be gone before.
+    pub later: Vec<(LeftChild, LeftChild)>,
     /// Objects of ours that are no longer desired, and are held by the garbage collector until it has dealt with their
     /// dependents.
     pub going: Vec<LeftChild>,
@@ -86,6 +89,12 @@ impl PlannedObject {
         }
     }
 
+    /// Returns `true` if it is carried out only once the objects that it comes after are Current.
+    pub fn waits(&self) -> bool {
+        let applied = self.live.as_ref().and_then(|live| live.digest.as_deref());
+        !self.desired.after.is_empty() && waits(&self.action, applied, &self.digest)
+    }
+
     fn is_unclear(&self) -> bool {
         self.action == Action::Apply(Difference::Unclear)
     }
@@ -139,9 +148,8 @@ pub async fn diff(host: &HostContext, lane: &Lane, owner: &Owner, validated: Val
 
 async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated, is_resync: bool) -> Planned {
     let Validated { mut answer, wake_at } = validated;
-    let mut owned = std::mem::take(&mut answer.owned);
+    let owned = in_order(std::mem::take(&mut answer.owned));
     let contributed = std::mem::take(&mut answer.contributed);
-    owned.sort_by_key(|desired| diff::rank(desired.kind()));
     let keys: Vec<Key> = owned
         .iter()
         .map(|desired| key(&desired.served, &desired.name))
@@ -165,10 +173,11 @@ async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
         decider.plan(desired, live, unpersisted.as_ref())
     };
     let steps = owned.into_iter().zip(objects).map(step).collect();
-    let (going, prune) = undesired(children, owner, &keys.into_iter().collect());
+    let Undesired { going, prune, later } = undesired(lane, children, owner, &keys.into_iter().collect());
     Planned {
         steps,
         prune,
+        later,
         going: going
             .into_iter()
             .filter(|(_, child)| is_held_by_collector(lane, child))
@@ -339,10 +348,34 @@ pub fn is_held_by_collector(lane: &Lane, child: &CachedObject) -> bool {
     propagation.is_some_and(Propagation::holds_object)
 }
 
-/// Children that this plugin applied for the owner and that are no longer wanted, in the reverse order of their creation:
-/// first those that are being deleted, then the living ones. Kept objects are excluded.
-fn undesired(mut children: Vec<LeftChild>, owner: &Owner, wanted: &HashSet<Key>) -> (Vec<LeftChild>, Vec<LeftChild>) {
+/// Children that this plugin applied for the owner and that are no longer wanted, in the reverse order of their creation.
+/// Kept objects are excluded.
+struct Undesired {
+    /// Those that are being deleted.
+    going: Vec<LeftChild>,
+    /// Those to delete now.
+    prune: Vec<LeftChild>,
+    /// Those to delete later, each with one that has to be gone before.
+    later: Vec<(LeftChild, LeftChild)>,
+}
+
+fn undesired(lane: &Lane, mut children: Vec<LeftChild>, owner: &Owner, wanted: &HashSet<Key>) -> Undesired {
     children.retain(|(served, child)| is_named(child, owner) && !wanted.contains(&key(served, &child.name)));
     children.sort_by_key(|(served, _)| Reverse(diff::rank(&served.kind)));
-    children.into_iter().partition(|(_, child)| child.deleting)
+    let to_go = children.iter().map(|(served, child)| ToGo {
+        kind: &served.kind,
+        name: &child.name,
+        after: child.after(lane.writer.manager()),
+        is_going: child.deleting,
+    });
+    let first = first_to_go(&to_go.collect::<Vec<_>>());
+    let (mut going, mut prune, mut later) = (Vec::new(), Vec::new(), Vec::new());
+    for (child, first) in children.iter().zip(first) {
+        match first {
+            _ if child.1.deleting => going.push(child.clone()),
+            Some(first) => later.push((child.clone(), children[first].clone())),
+            None => prune.push(child.clone()),
+        }
+    }
+    Undesired { going, prune, later }
 }
