@@ -638,6 +638,30 @@ mod tests {
     }
 
     #[test]
+    fn why_an_object_of_a_plugin_is_not_current_is_known_beside_the_visible_part() {
+        let read = |manager: &str, status: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"web","generation":2,"annotations":{{"pilothouse.dev/after":"[\"batch/Job/a/x\"]"}},
+                "managedFields":[{{"manager":"{manager}","operation":"Apply","apiVersion":"v1",
+                "fieldsV1":{{"f:metadata":{{"f:annotations":{{"f:pilothouse.dev/after":{{}}}}}}}}}}]}},"status":{status}}}"#
+            );
+            CachedObject::read(&text, &Kind::new("x.dev", "v1", "X"), &Projection::default()).unwrap()
+        };
+        let waiting = read("pilothouse/p", r#"{"observedGeneration":1}"#);
+        assert!(
+            waiting.pending().unwrap().starts_with("InProgress: "),
+            "{:?}",
+            waiting.pending()
+        );
+        assert_eq!(read("pilothouse/p", r#"{"observedGeneration":2}"#).pending(), None);
+        for other in ["kubectl", "pilothouse/p/contributed"] {
+            assert_eq!(read(other, r#"{"observedGeneration":1}"#).pending(), None, "{other}");
+        }
+        assert_eq!(waiting.after("pilothouse/p"), Some(r#"["batch/Job/a/x"]"#));
+        assert_eq!(waiting.after("pilothouse/other"), None, "somebody else's has no effect");
+    }
+
+    #[test]
     fn what_is_not_an_object_is_an_error_that_names_the_kind() {
         let error = CachedObject::read("[]", &Kind::new("", "v1", "Pod"), &Projection::default()).unwrap_err();
         assert!(error.to_string().contains("v1 Pod"), "{error}");

@@ -89,6 +89,24 @@ pub fn waits(action: &Action, applied: Option<&str>, digest: &str) -> bool {
     }
 }
 
+/// Of objects that come after others, given with these, the ones to delete before `first` can be deleted: those that come after it,
+/// also by way of others, and that nothing comes after.
+pub fn last_after<'a>(first: &Key, objects: &'a [(Key, Vec<Key>)]) -> Vec<&'a Key> {
+    let mut found: Vec<&Key> = Vec::new();
+    let mut open = vec![first];
+    while let Some(key) = open.pop() {
+        let after = objects
+            .iter()
+            .filter(|(_, after)| after.contains(key))
+            .map(|(later, _)| later);
+        let new: Vec<&Key> = after.filter(|later| !found.contains(later)).collect();
+        found.extend(&new);
+        open.extend(new);
+    }
+    let is_last = |key: &Key| !objects.iter().any(|(_, after)| after.contains(key));
+    found.into_iter().filter(|key| is_last(key)).collect()
+}
+
 /// The value of the annotation with the objects that an object comes after. Once it is no longer desired, only the cache
 /// remembers them.
 pub(crate) fn annotation(after: &[Key]) -> String {
@@ -257,6 +275,28 @@ mod tests {
                 "{foreign}"
             );
         }
+    }
+
+    #[test]
+    fn what_comes_after_an_object_is_deleted_from_its_end() {
+        let objects = [
+            ("web", vec!["db"]),
+            ("done", vec!["web", "log"]),
+            ("log", vec![]),
+            ("other", vec!["log"]),
+        ];
+        let objects = objects.map(|(name, after)| (key(name), after.into_iter().map(key).collect::<Vec<Key>>()));
+        let last = |name: &str| -> Vec<String> {
+            let first = key(name);
+            last_after(&first, &objects)
+                .iter()
+                .map(|key| key.name.name.to_string())
+                .collect()
+        };
+        assert_eq!(last("db"), ["done"]);
+        assert_eq!(last("log"), ["done", "other"]);
+        assert!(last("done").is_empty() && last("unknown").is_empty());
+        assert_eq!(last_after(&key("db"), &objects[..1]), [&key("web")]);
     }
 
     #[test]

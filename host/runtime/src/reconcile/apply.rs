@@ -2,7 +2,7 @@
 //! object that is new in this answer could not be created, nothing is pruned in its namespace.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ use crate::lanes::lane::Lane;
 use crate::lanes::primary::PrimaryRef;
 use crate::queue::{Cause, RequeueAt, TriggerReason, Writes, WrittenBody};
 use crate::reconcile::contribute::{Contributed, ResumeSlot, contribute};
+use crate::reconcile::write::after::Order;
 use crate::reconcile::write::collision::{Clearing, Successor};
 use crate::reconcile::write::requests::{Deleted, Requests, version};
 use crate::reconcile::write::takeover;
@@ -119,16 +120,14 @@ pub async fn apply(
         sends_refused,
     } = planned;
     let unserved = std::mem::take(&mut answer.unserved);
-    let has_order = steps.iter().any(|step| !step.desired.after.is_empty());
     let mut work = PlanExecution {
         host,
         lane,
         primary_ref,
         requests: Requests::new(host, lane, primary_ref),
+        order: Order::of(&steps, &owner),
         owner,
         sends_refused,
-        made: has_order.then(HashMap::new),
-        waits: Vec::new(),
         applied: Applied {
             answer: Some(answer),
             wake_at,
@@ -151,7 +150,7 @@ pub async fn apply(
         work.applied.fail(object.failure);
     }
     for (step, key) in steps.into_iter().zip(&desired) {
-        let was_made = work.is_made(&step);
+        let was_made = is_made(&step, &work.owner);
         if let Err(failure) = work.carry_out(step).await {
             let is_new = !was_made && !was_desired(key, &failure);
             // The server has not answered whether it accepts the object.
@@ -162,7 +161,6 @@ pub async fn apply(
             work.applied.fail(failure);
         }
     }
-    work.name_waits();
     if let Some(primary) = primary {
         let targets: Vec<_> = contributed.iter().map(|it| key(&it.served, &it.name)).collect();
         let Contributed { failures, wrote, turn } = contribute(host, lane, primary_ref, primary, contributed).await;
@@ -192,9 +190,7 @@ pub async fn apply(
             work.applied.fail(failure);
         }
     }
-    for (child, first) in later {
-        work.applied.fail(work.wait_for_later(&child, &first));
-    }
+    work.leave_for_later(&later);
     for (served, child) in going {
         work.applied.fail(work.wait_for_collector(&served, &child));
     }
@@ -238,11 +234,7 @@ pub struct PlanExecution<'a> {
     pub(super) requests: Requests<'a>,
     pub(super) owner: Owner,
     pub(super) sends_refused: bool,
-    /// Desired objects that are as desired now, if any comes after another one. Those that were written are as the server
-    /// returned them.
-    pub(super) made: Option<HashMap<Key, (ServedKind, Arc<CachedObject>)>>,
-    /// Messages about the objects that wait for others.
-    pub(super) waits: Vec<String>,
+    pub(super) order: Order,
     pub(super) applied: Applied,
 }
 
@@ -273,12 +265,6 @@ impl PlanExecution<'_> {
     fn is_held_back(&self) -> bool {
         let name = &self.primary_ref.name;
         self.host.state.holds_writes_back(self.lane, name, &self.owner.uid)
-    }
-
-    /// Returns `true` if an object was created for this owner before, as far as the cache knows.
-    fn is_made(&self, step: &PlannedObject) -> bool {
-        let controller = step.live.as_ref().and_then(|live| live.controller.as_ref());
-        controller.is_some_and(|controller| *controller.uid == *self.owner.uid)
     }
 
     async fn act(&mut self, step: &PlannedObject) -> Result<StepResult, Failure> {
@@ -705,6 +691,9 @@ impl PlanExecution<'_> {
 
     /// Deletes an object; it is recreated after its deletion was observed.
     async fn delete_predecessor(&mut self, step: &PlannedObject, live: &Value, cause: &str) -> Failure {
+        if let Err(failure) = self.delete_followers(step).await {
+            return failure;
+        }
         let (served, title) = (&step.desired.served, step.desired.title());
         self.depend_on_obstacle(step);
         let chosen = step.desired.lifecycle.propagation;
@@ -872,6 +861,12 @@ fn refusal_digest(step: &PlannedObject) -> Cow<'_, str> {
         (Action::AdoptUnowned, Some(live)) => format!("adopt {} {}", step.digest, live.resource_version).into(),
         _ => (&*step.digest).into(),
     }
+}
+
+/// Returns `true` if an object was created for an owner before, as far as the cache knows.
+pub(super) fn is_made(step: &PlannedObject, owner: &Owner) -> bool {
+    let controller = step.live.as_ref().and_then(|live| live.controller.as_ref());
+    controller.is_some_and(|controller| *controller.uid == *owner.uid)
 }
 
 /// The failure for an object that another plugin applies.

@@ -2,7 +2,6 @@
 //! kind, once, if our entry alone does not tell whether a field was taken.
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -361,7 +360,11 @@ struct Undesired {
 
 fn undesired(lane: &Lane, mut children: Vec<LeftChild>, owner: &Owner, wanted: &HashSet<Key>) -> Undesired {
     children.retain(|(served, child)| is_named(child, owner) && !wanted.contains(&key(served, &child.name)));
-    children.sort_by_key(|(served, _)| Reverse(diff::rank(&served.kind)));
+    // The order decides what a message says, so that it has to be the same each time.
+    children.sort_by(|(one_served, one), (other_served, other)| {
+        let rank = diff::rank(&other_served.kind).cmp(&diff::rank(&one_served.kind));
+        rank.then_with(|| (&one_served.kind, &one.name).cmp(&(&other_served.kind, &other.name)))
+    });
     let to_go = children.iter().map(|(served, child)| ToGo {
         kind: &served.kind,
         name: &child.name,

@@ -1,17 +1,81 @@
-//! Holds an object back until the objects that it comes after are Current, and the deletion of these until it is gone. Makes no
-//! request: the cache knows why an object is not Current, and whoever waits is woken by each change of what it waits for.
+//! Holds an object back until the objects that it comes after are Current, and the deletion of these until it is gone.
+//!
+//! The cache knows why an object is not Current, so that this makes no request, and whoever waits is woken by each change of what it
+//! waits for. An object that is recreated takes with it what comes after it, if that may be recreated by its own lifecycle. Anything else
+//! stays, and is not changed before its predecessor is Current again: a migration that is recreated does not take down the workload that
+//! comes after it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::Failure;
+use pilothouse_core::answer::desired::DesiredObject;
+use pilothouse_core::diff::order::last_after;
+use pilothouse_core::ownership::Owner;
+use pilothouse_core::{Failure, Key};
 
-use crate::reconcile::apply::{PlanExecution, waiting};
+use crate::queue::WrittenBody;
+use crate::reconcile::apply::{PlanExecution, is_made, waiting};
 use crate::reconcile::diff::{PlannedObject, key};
 use crate::state::LeftChild;
 
 /// The most waiting objects that a message names.
 const NAMED_WAITS: usize = 5;
+
+/// The order of the objects of a plan.
+#[derive(Default)]
+pub struct Order {
+    /// Desired objects that are as desired now, if any comes after another one. Those that were written are as the server
+    /// returned them.
+    made: Option<HashMap<Key, (ServedKind, Arc<CachedObject>)>>,
+    /// Messages about the objects that wait for others.
+    waits: Vec<String>,
+    followers: Vec<Follower>,
+}
+
+impl Order {
+    /// Returns the order of these steps.
+    pub(in crate::reconcile) fn of(steps: &[PlannedObject], owner: &Owner) -> Self {
+        let has_order = steps.iter().any(|step| !step.desired.after.is_empty());
+        let made = steps.iter().filter(|step| is_made(step, owner));
+        Self {
+            made: has_order.then(HashMap::new),
+            waits: Vec::new(),
+            followers: made.filter_map(Follower::of).collect(),
+        }
+    }
+}
+
+/// An object that exists, comes after others, and may be recreated.
+#[derive(Clone)]
+struct Follower {
+    served: ServedKind,
+    live: Arc<CachedObject>,
+    key: Key,
+    after: Vec<Key>,
+}
+
+impl Follower {
+    /// Returns the object of a step if it is one.
+    fn of(step: &PlannedObject) -> Option<Self> {
+        let DesiredObject {
+            served,
+            name,
+            lifecycle,
+            after,
+            ..
+        } = &step.desired;
+        let may_go = !after.is_empty() && (lifecycle.recreate || lifecycle.replace);
+        let live = step.live.as_ref().filter(|_| may_go)?;
+        Some(Self {
+            served: served.clone(),
+            live: live.clone(),
+            key: key(served, name),
+            after: after.clone(),
+        })
+    }
+}
 
 impl PlanExecution<'_> {
     /// Remembers a desired object as it is now: others may come after it.
@@ -21,7 +85,7 @@ impl PlanExecution<'_> {
         object: impl FnOnce() -> Arc<CachedObject>,
     ) {
         let served = &step.desired.served;
-        if let Some(made) = &mut self.made {
+        if let Some(made) = &mut self.order.made {
             made.insert(key(served, &step.desired.name), (served.clone(), object()));
         }
     }
@@ -29,7 +93,7 @@ impl PlanExecution<'_> {
     /// Returns the failure of a step that has to wait for an object that it comes after.
     pub(in crate::reconcile) fn wait_for_others(&mut self, step: &PlannedObject) -> Result<(), Failure> {
         for predecessor in step.desired.after.iter().filter(|_| step.waits()) {
-            let made = self.made.as_ref().and_then(|made| made.get(predecessor));
+            let made = self.order.made.as_ref().and_then(|made| made.get(predecessor));
             let why = match made {
                 // It has failed or waits itself; whatever ends that wakes the primary.
                 None => "not as desired yet",
@@ -43,38 +107,63 @@ impl PlanExecution<'_> {
             let title = step.desired.title();
             let verb = if step.live.is_some() { "changed" } else { "made" };
             let message = format!("{title} is {verb} once {predecessor} is Current, which is {why}");
-            self.waits.push(message.clone());
+            self.order.waits.push(message.clone());
             return Err(waiting(message));
         }
         Ok(())
     }
 
-    /// Names all objects that wait for others where one of them decides.
-    pub(in crate::reconcile) fn name_waits(&mut self) {
-        let first = self.waits.first();
-        if let Some(failure) = self
-            .applied
-            .failure
-            .as_mut()
-            .filter(|failure| Some(&failure.message) == first)
-        {
-            let (named, more) = self.waits.split_at(self.waits.len().min(NAMED_WAITS));
+    /// Deletes the objects that come after one that is to be recreated, from the last one on, if they may be recreated, too. The
+    /// failure says that some of them exist.
+    pub(in crate::reconcile) async fn delete_followers(&mut self, step: &PlannedObject) -> Result<(), Failure> {
+        let followers = &self.order.followers;
+        let after: Vec<(Key, Vec<Key>)> = followers.iter().map(|it| (it.key.clone(), it.after.clone())).collect();
+        let last = last_after(&key(&step.desired.served, &step.desired.name), &after);
+        let last = followers.iter().filter(|it| last.contains(&&it.key));
+        let last: Vec<Follower> = last.cloned().collect();
+        let Some(first) = last.first() else { return Ok(()) };
+        for Follower { served, live, key, .. } in &last {
+            let state = &self.host.state;
+            state.depend_on_obstacle(self.primary_ref, served, &live.name, Some(live));
+            if live.deleting {
+                continue;
+            }
+            let deleted = self.requests.delete(served, live).await;
+            deleted.map_err(|error| error.into_failure("delete", &key.to_string()))?;
+            self.applied.writes.record(key, WrittenBody::Gone);
+            tracing::info!(
+                lane = self.lane.title(), owner = %self.primary_ref.name, object = %key, first = step.desired.title(),
+                "deleted the object, because one that it comes after is recreated"
+            );
+        }
+        Err(waiting(format!(
+            "{} is deleted and made anew once {} is gone, which comes after it",
+            step.desired.title(),
+            first.key
+        )))
+    }
+
+    /// Leaves objects that are no longer desired, each while one that comes after it exists, and names all objects that wait if
+    /// one of them decides. The primary runs again once one that is waited for changes.
+    pub(in crate::reconcile) fn leave_for_later(&mut self, later: &[(LeftChild, LeftChild)]) {
+        for ((served, child), (first_served, first)) in later {
+            let state = &self.host.state;
+            state.depend_on_obstacle(self.primary_ref, first_served, &first.name, Some(first));
+            let message = format!(
+                "{} {} is no longer desired, and is deleted once {} {} is gone, which comes after it",
+                served.kind.kind, child.name, first_served.kind.kind, first.name
+            );
+            self.order.waits.push(message.clone());
+            self.applied.fail(waiting(message));
+        }
+        let waits = &self.order.waits;
+        let decides = |failure: &&mut Failure| waits.first() == Some(&failure.message);
+        if let Some(failure) = self.applied.failure.as_mut().filter(decides) {
+            let (named, more) = waits.split_at(waits.len().min(NAMED_WAITS));
             failure.message = named.join("; ");
             if !more.is_empty() {
                 failure.message += &format!("; and {} more wait", more.len());
             }
         }
-    }
-
-    /// The failure of an object that is no longer desired, while one that comes after it exists. The primary runs again once
-    /// that one changes.
-    pub(in crate::reconcile) fn wait_for_later(&self, (served, child): &LeftChild, first: &LeftChild) -> Failure {
-        let (first_served, first) = first;
-        let state = &self.host.state;
-        state.depend_on_obstacle(self.primary_ref, first_served, &first.name, Some(first));
-        waiting(format!(
-            "{} {} is no longer desired, and is deleted once {} {} is gone, which comes after it",
-            served.kind.kind, child.name, first_served.kind.kind, first.name
-        ))
     }
 }
