@@ -7,7 +7,7 @@
 //! - `reconciledOnlyWith`: null, or the condition of the controller's filter that does not select the object
 //! - `finalizer`: null, or `Done` or `Pending` for an object that is being deleted
 //! - `desired`: a list of `ownership` (`Owned`, `Contributed`), `lifecycle` (`createOnly`, `keep`, `recreate`, `replace`, `propagation`, `adopt`,
-//!   `yield`, `after`), `object`
+//!   `yield`, `after`, `once`), `object`
 //! - `status`, `conditions`, `events`, `requeueAfterMilliseconds`, `warnings` of the validator
 //! - `reads`: a list of texts; `log`: a list of `level`, `message`, `fields`
 //! - `usage`: `microseconds`, `memoryBytes`, `reads`, `readBytes`
@@ -116,6 +116,7 @@ fn in_words(ownership: &str, desired: &DesiredObject) -> String {
             .map(|path| format!("{path} is left to who else sets it")),
     );
     words.extend(desired.after.iter().map(|key| format!("after {key}")));
+    words.extend(desired.once.iter().map(|token| format!("made once for {token:?}")));
     words.join(", ")
 }
 
@@ -278,7 +279,7 @@ fn answer_document(run: &Run, show_secrets: bool) -> Value {
             "lifecycle": {
                 "createOnly": create_only, "keep": keep, "recreate": recreate, "replace": replace,
                 "propagation": propagation.map(Propagation::as_str), "adopt": if adopt { "IfUnowned" } else { "Never" },
-                "yield": desired.yields, "after": after,
+                "yield": desired.yields, "after": after, "once": desired.once,
             },
             "object": if show_secrets { body } else { hidden(&body) },
         })
@@ -368,6 +369,7 @@ pub(super) mod tests {
             },
             yields: Vec::new(),
             after: Vec::new(),
+            once: None,
         };
         let answer = CheckedAnswer {
             owned: vec![desired],

@@ -305,6 +305,9 @@ pub struct Lifecycle {
     /// Objects of the same outcome that have to be Current before this one is made or changed, and that are deleted after it.
     /// The option `after`.
     pub after: Vec<Predecessor>,
+    /// Token with which it is made once: when it is gone, such as a Job after its `ttlSecondsAfterFinished`, it is made again only
+    /// with another token. At most 128 bytes. The option `once`.
+    pub once: Option<String>,
 }
 
 impl Lifecycle {
@@ -343,6 +346,9 @@ impl Lifecycle {
         }
         if !self.after.is_empty() {
             set("after", serde_json::to_value(&self.after).expect("they are texts"));
+        }
+        if let Some(token) = &self.once {
+            set("once", token.clone().into());
         }
         options
     }
@@ -582,11 +588,13 @@ mod tests {
             adopt: Adopt::IfUnowned,
             yields: vec![".spec.replicas".into()],
             after: vec![Predecessor::new(Kind::new("", "v1", "Secret"), "key").namespace("vault")],
+            once: Some("v2".into()),
             ..Lifecycle::default()
         };
         let expected = json!({
             "replace": true, "propagation": "Orphan", "adopt": "IfUnowned", "yield": [".spec.replicas"],
             "after": [{"apiVersion": "v1", "kind": "Secret", "name": "key", "namespace": "vault"}],
+            "once": "v2",
         });
         assert_eq!(options(&all), expected);
     }

@@ -397,6 +397,7 @@ mod tests {
             lifecycle: Lifecycle::default(),
             yields: Vec::new(),
             after: Vec::new(),
+            once: None,
         }
     }
 

@@ -29,6 +29,8 @@ pub struct DesiredObject {
     /// The objects of the same answer that it comes after: they are Current before it is made or changed, and it is gone
     /// before they are deleted.
     pub after: Vec<Key>,
+    /// The token with which it is made once: if it is gone, it is not made again with the same one.
+    pub once: Option<String>,
 }
 
 impl DesiredObject {

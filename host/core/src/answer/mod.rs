@@ -19,6 +19,7 @@ use self::report::{check_condition, check_event, check_status};
 use crate::answer::desired::{DesiredObject, PrimaryName, UnservedObject, first_twice, invalid};
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::served::ServedKind;
+use crate::ownership::once::MAX_ONCE;
 use crate::plugin::contract::{Condition, Event, Lifecycle, Outcome, Ownership};
 use crate::plugin::grants::Grants;
 use crate::plugin::limits::Limits;
@@ -129,6 +130,12 @@ pub fn check(
         }
     }
     after::resolve(&candidates, primary, grants, &mut owned)?;
+    let once = owned.iter().filter(|object| object.once.is_some()).count();
+    if once > MAX_ONCE {
+        return Err(invalid(format!(
+            "{once} desired objects have the option \"once\"; an answer has at most {MAX_ONCE}"
+        )));
+    }
     let status = status.map(|text| check_status(&text)).transpose()?;
     for condition in &conditions {
         check_condition(condition)?;

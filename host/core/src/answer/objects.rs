@@ -116,6 +116,7 @@ pub(super) fn check_object(
         lifecycle,
         yields,
         after,
+        once,
     } = check_options(position, wanted, &body, (&kind, &name), grants)?;
     if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
         match namespace {
@@ -130,6 +131,7 @@ pub(super) fn check_object(
         lifecycle,
         yields,
         after: Vec::new(),
+        once,
     });
     Ok(CheckedDesire { object, after })
 }

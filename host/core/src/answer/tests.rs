@@ -312,6 +312,25 @@ fn an_order_that_cannot_be_kept_is_refused_with_its_objects() {
 }
 
 #[test]
+fn an_object_is_made_once_for_a_token() {
+    let with = |options: Value| Desired {
+        options: options.to_string(),
+        ..named("a", &json!([]))
+    };
+    let answer = check_desired(vec![with(json!({"once": "v1"}))]).unwrap();
+    assert_eq!(answer.owned[0].once.as_deref(), Some("v1"));
+    for wrong in [json!(""), json!(1), json!(null), json!("a\nb"), json!("x".repeat(129))] {
+        let message = check_desired(vec![with(json!({"once": wrong}))]).unwrap_err().message;
+        assert!(message.contains("has the option \"once\" with"), "{message}");
+        assert!(message.contains("a text of 1 to 128 bytes"), "{message}");
+    }
+    let mut never_changed = with(json!({"once": "v1"}));
+    never_changed.lifecycle.create_only = true;
+    let message = check_desired(vec![never_changed]).unwrap_err().message;
+    assert!(message.contains("\"once\" and the lifecycle create-only"), "{message}");
+}
+
+#[test]
 fn an_order_is_a_list_of_objects() {
     let of = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name});
     let more = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"});

@@ -32,6 +32,7 @@ use crate::kubernetes::fields::{FieldSet, LeafSemantics, Missing};
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::types::Types;
 use crate::kubernetes::values;
+use crate::ownership::once::ONCE_ANNOTATION;
 use crate::ownership::{self, AFTER_ANNOTATION, CurrentOwner, Owner, OwnerLink, YIELD_ANNOTATION};
 use crate::plugin::contract::Propagation;
 
@@ -148,6 +149,9 @@ pub fn body(desired: &mut DesiredObject, owner: &Owner) -> (Map<String, Value>, 
     if !desired.after.is_empty() {
         let after = order::annotation(&desired.after);
         ownership::set(&mut value["metadata"], "annotations", AFTER_ANNOTATION, after);
+    }
+    if let Some(token) = &desired.once {
+        ownership::set(&mut value["metadata"], "annotations", ONCE_ANNOTATION, token.clone());
     }
     let digest = digest(&value);
     ownership::set(
@@ -272,6 +276,7 @@ mod tests {
             lifecycle: Lifecycle::default(),
             yields: Vec::new(),
             after: Vec::new(),
+            once: None,
         }
     }
 

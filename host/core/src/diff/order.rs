@@ -231,6 +231,7 @@ mod tests {
             lifecycle: Lifecycle::default(),
             yields: Vec::new(),
             after: after.to_vec(),
+            once: None,
         };
         let (deployment, namespace) = (Kind::new("apps", "v2", "Deployment"), Kind::new("", "v1", "Namespace"));
         let objects = vec![

@@ -61,6 +61,7 @@ mod tests {
             },
             yields: Vec::new(),
             after: Vec::new(),
+            once: None,
         };
         let entry = json!({"manager": manager, "operation": operation, "fieldsV1": {"f:data": {"f:k": {}, "f:z": {}}}});
         judge(&desired, &body, &[entry], "pilothouse/p")

@@ -19,6 +19,7 @@
 
 pub mod adoption;
 pub mod consent;
+pub mod once;
 pub mod recreate;
 pub mod takeover;
 
@@ -50,13 +51,14 @@ pub const YIELD_ANNOTATION: &str = "pilothouse.dev/yield";
 pub const AFTER_ANNOTATION: &str = "pilothouse.dev/after";
 
 /// The annotations of the host on a child. A plugin cannot set them.
-pub const ANNOTATIONS: [&str; 6] = [
+pub const ANNOTATIONS: [&str; 7] = [
     DESIRED_ANNOTATION,
     OWNER_ANNOTATION,
     KEEP_ANNOTATION,
     PROPAGATION_ANNOTATION,
     YIELD_ANNOTATION,
     AFTER_ANNOTATION,
+    once::ONCE_ANNOTATION,
 ];
 
 /// The finalizer of an object whose deletion orphans its dependents: Kubernetes' garbage collector removes the owner
@@ -287,6 +289,7 @@ mod tests {
             },
             yields: Vec::new(),
             after: Vec::new(),
+            once: None,
         }
     }
 

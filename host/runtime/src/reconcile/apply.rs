@@ -26,7 +26,7 @@ use pilothouse_core::{Failure, Key, Retry, ownership};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::diff::{Decider, Planned, PlannedObject, is_held_by_collector, key};
+use super::diff::{Decider, Planned, PlannedObject, is_held_by_collector, key, memory};
 use crate::context::HostContext;
 use crate::lanes::lane::Lane;
 use crate::lanes::primary::PrimaryRef;
@@ -34,6 +34,7 @@ use crate::queue::{Cause, RequeueAt, TriggerReason, Writes, WrittenBody};
 use crate::reconcile::contribute::{Contributed, ResumeSlot, contribute};
 use crate::reconcile::write::after::Order;
 use crate::reconcile::write::collision::{Clearing, Successor};
+use crate::reconcile::write::once::OnceStep;
 use crate::reconcile::write::requests::{Deleted, Requests, version};
 use crate::reconcile::write::takeover;
 use crate::state::tables::history::Revert;
@@ -120,12 +121,13 @@ pub async fn apply(
         sends_refused,
     } = planned;
     let unserved = std::mem::take(&mut answer.unserved);
+    let memory = memory(lane, &owner, primary);
     let mut work = PlanExecution {
         host,
         lane,
         primary_ref,
         requests: Requests::new(host, lane, primary_ref),
-        order: Order::of(&steps, &owner),
+        order: Order::of(&steps, &owner, &memory),
         owner,
         sends_refused,
         applied: Applied {
@@ -138,6 +140,7 @@ pub async fn apply(
         .iter()
         .map(|step| key(&step.desired.served, &step.desired.name))
         .collect();
+    let once = OnceStep::of(&steps);
     let unserved_keys: Vec<Vec<Key>> = unserved.iter().map(|object| object.keys().collect()).collect();
     let was_desired = |key: &Key, failure: &Failure| {
         host.state.was_desired(primary_ref, key)
@@ -162,6 +165,7 @@ pub async fn apply(
         }
     }
     if let Some(primary) = primary {
+        work.note_once(primary, &memory, &once).await;
         let targets: Vec<_> = contributed.iter().map(|it| key(&it.served, &it.name)).collect();
         let Contributed { failures, wrote, turn } = contribute(host, lane, primary_ref, primary, contributed).await;
         work.applied.turn = turn;
@@ -262,7 +266,7 @@ impl PlanExecution<'_> {
 
     /// Returns `true` if nothing is written for the primary any more; its change has queued it. It is paused, or deleted
     /// with orphan propagation: an owner reference written then would let the garbage collector delete the object.
-    fn is_held_back(&self) -> bool {
+    pub(super) fn is_held_back(&self) -> bool {
         let name = &self.primary_ref.name;
         self.host.state.holds_writes_back(self.lane, name, &self.owner.uid)
     }
@@ -460,6 +464,9 @@ impl PlanExecution<'_> {
         if step.desired.lifecycle.replace && is_ours {
             self.replace_if_other(step).await?;
         }
+        if held {
+            self.make_again(step).await?;
+        }
         let (takers, yields) = (self.takers(step, difference).await, !step.desired.yields.is_empty());
         let object = match self.apply_past_others(step, live).await? {
             Ok(object) => object,
@@ -648,7 +655,7 @@ impl PlanExecution<'_> {
     }
 
     /// Deletes an object whose successor the server accepts.
-    async fn renew(
+    pub(super) async fn renew(
         &mut self,
         step: &PlannedObject,
         live: &Value,
@@ -673,7 +680,7 @@ impl PlanExecution<'_> {
     }
 
     /// The whole live object of a step.
-    async fn live_whole(&self, step: &PlannedObject) -> Result<Value, Failure> {
+    pub(super) async fn live_whole(&self, step: &PlannedObject) -> Result<Value, Failure> {
         let Some(known) = &step.live else {
             return Err(unknown_object(step));
         };

@@ -13,8 +13,10 @@ use pilothouse_core::answer::desired::DesiredObject;
 use pilothouse_core::diff::order::{ToGo, first_to_go, in_order, waits};
 use pilothouse_core::diff::yielding::{self, Location};
 use pilothouse_core::diff::{self, Action, Difference, LiveEntry, LiveOwnership};
+use pilothouse_core::ownership::once::{Memory, ONCE_ANNOTATION};
 use pilothouse_core::ownership::{CurrentOwner, Owner, OwnerLink};
 use pilothouse_core::plugin::contract::Propagation;
+use pilothouse_core::plugin::manifest::ONCE;
 use pilothouse_core::{Key, Kind, Name};
 use serde_json::{Map, Value};
 
@@ -119,6 +121,8 @@ pub struct Decider<'a> {
     pub snapshot: OwnerSnapshot,
     /// Set if values that the server rewrites are applied once more.
     pub is_resync: bool,
+    /// Objects that were made once for the owner.
+    pub memory: Memory,
 }
 
 /// Compares the desired objects with the cache.
@@ -164,6 +168,7 @@ async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
         host,
         lane,
         owner,
+        memory: memory(lane, owner, snapshot.primary.as_deref()),
         snapshot,
         is_resync,
     };
@@ -192,11 +197,13 @@ async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
 impl<'a> Decider<'a> {
     /// Makes a decider for the present state.
     pub fn new(host: &'a HostContext, lane: &'a Lane, owner: &'a Owner) -> Self {
+        let snapshot = host.state.owner_snapshot(owner);
         Self {
             host,
             lane,
             owner,
-            snapshot: host.state.owner_snapshot(owner),
+            memory: memory(lane, owner, snapshot.primary.as_deref()),
+            snapshot,
             is_resync: false,
         }
     }
@@ -245,10 +252,17 @@ impl<'a> Decider<'a> {
             owner,
             snapshot,
             is_resync: _,
+            memory,
         } = self;
         let Some(object) = live else {
+            let is_made = |token: &String| memory.made(&key(&desired.served, &desired.name), token).is_some();
+            let is_over = desired.once.as_ref().is_some_and(is_made);
             return Decision {
-                action: diff::decide(desired, body, digest, owner, None),
+                action: if is_over {
+                    Action::Nothing
+                } else {
+                    diff::decide(desired, body, digest, owner, None)
+                },
                 yielded: Vec::new(),
             };
         };
@@ -296,6 +310,13 @@ impl<'a> Decider<'a> {
         };
         Decision { action, yielded }
     }
+}
+
+/// The objects that a plugin has made once for an owner, by the annotation of the owner.
+pub fn memory(lane: &Lane, owner: &Owner, primary: Option<&CachedObject>) -> Memory {
+    let primary = primary.filter(|_| lane.grants.lists_option(ONCE));
+    let text = primary.and_then(|primary| primary.annotation(ONCE_ANNOTATION));
+    Memory::read(text.as_deref(), lane.writer.manager(), &owner.uid)
 }
 
 /// Key of an object.

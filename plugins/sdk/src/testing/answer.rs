@@ -166,6 +166,7 @@ fn options_of(options: &Value) -> Lifecycle {
         },
         yields: paths.filter_map(|path| path.as_str().map(str::to_owned)).collect(),
         after: Vec::deserialize(&options["after"]).unwrap_or_default(),
+        once: options["once"].as_str().map(str::to_owned),
         ..Lifecycle::default()
     }
 }

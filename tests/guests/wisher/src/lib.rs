@@ -127,6 +127,8 @@ struct Owned {
     yields: Vec<String>,
     #[serde(default)]
     after: Vec<Predecessor>,
+    #[serde(default)]
+    once: Option<String>,
 }
 
 impl Plugin for Wisher {
@@ -236,6 +238,7 @@ impl Owned {
             adopt,
             yields,
             after,
+            once,
         } = owned;
         let lifecycle = Lifecycle {
             create_only,
@@ -250,6 +253,7 @@ impl Owned {
             adopt: if adopt { Adopt::IfUnowned } else { Adopt::Never },
             yields,
             after,
+            once,
         };
         outcome.owned_with(object, lifecycle)
     }
@@ -311,7 +315,7 @@ impl Config {
             if is_optional { touch.optional() } else { touch }
         });
         let controller = ControllerManifest::of::<Primary>(name)
-            .options(["replace", "propagation", "adopt", "yield", "after"])
+            .options(["replace", "propagation", "adopt", "yield", "after", "once"])
             .with_any_annotation(self.annotations.clone());
         let is_awaited = self.awaits(Primary::KIND.kind);
         let controller = if is_awaited { controller.optional() } else { controller };

@@ -13,6 +13,7 @@ use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::desired::DesiredObject;
 use pilothouse_core::diff::order::last_after;
 use pilothouse_core::ownership::Owner;
+use pilothouse_core::ownership::once::Memory;
 use pilothouse_core::{Failure, Key};
 
 use crate::queue::WrittenBody;
@@ -32,18 +33,26 @@ pub struct Order {
     /// Messages about the objects that wait for others.
     waits: Vec<String>,
     followers: Vec<Follower>,
+    /// Objects that were made once and are gone, each with whether it was seen to be Current.
+    gone: HashMap<Key, bool>,
 }
 
 impl Order {
     /// Returns the order of these steps.
-    pub(in crate::reconcile) fn of(steps: &[PlannedObject], owner: &Owner) -> Self {
-        let has_order = steps.iter().any(|step| !step.desired.after.is_empty());
+    pub(in crate::reconcile) fn of(steps: &[PlannedObject], owner: &Owner, memory: &Memory) -> Self {
+        let is_ordered = |step: &PlannedObject| !step.desired.after.is_empty() || step.desired.once.is_some();
         let made = steps.iter().filter(|step| is_made(step, owner));
         Self {
-            made: has_order.then(HashMap::new),
+            made: steps.iter().any(is_ordered).then(HashMap::new),
             waits: Vec::new(),
             followers: made.filter_map(Follower::of).collect(),
+            gone: steps.iter().filter_map(|step| gone(step, memory)).collect(),
         }
+    }
+
+    /// The object of this key, if it is as desired now.
+    pub(super) fn made(&self, key: &Key) -> Option<&(ServedKind, Arc<CachedObject>)> {
+        self.made.as_ref()?.get(key)
     }
 }
 
@@ -77,6 +86,14 @@ impl Follower {
     }
 }
 
+/// The object of a step if it was made once and is gone, and whether it was seen to be Current.
+fn gone(step: &PlannedObject, memory: &Memory) -> Option<(Key, bool)> {
+    let token = step.desired.once.as_ref().filter(|_| step.live.is_none())?;
+    let key = key(&step.desired.served, &step.desired.name);
+    let was_current = memory.made(&key, token)?;
+    Some((key, was_current))
+}
+
 impl PlanExecution<'_> {
     /// Remembers a desired object as it is now: others may come after it.
     pub(in crate::reconcile) fn remember_made(
@@ -93,8 +110,11 @@ impl PlanExecution<'_> {
     /// Returns the failure of a step that has to wait for an object that it comes after.
     pub(in crate::reconcile) fn wait_for_others(&mut self, step: &PlannedObject) -> Result<(), Failure> {
         for predecessor in step.desired.after.iter().filter(|_| step.waits()) {
-            let made = self.order.made.as_ref().and_then(|made| made.get(predecessor));
-            let why = match made {
+            let why = match self.order.made(predecessor) {
+                None if self.order.gone.get(predecessor) == Some(&true) => continue,
+                None if self.order.gone.contains_key(predecessor) => {
+                    "gone and was not seen to be Current; give it another token to have it made again"
+                }
                 // It has failed or waits itself; whatever ends that wakes the primary.
                 None => "not as desired yet",
                 Some((served, made)) => {
@@ -116,6 +136,10 @@ impl PlanExecution<'_> {
     /// Deletes the objects that come after one that is to be recreated, from the last one on, if they may be recreated, too. The
     /// failure says that some of them exist.
     pub(in crate::reconcile) async fn delete_followers(&mut self, step: &PlannedObject) -> Result<(), Failure> {
+        // One that is made once for another token is a step of its own, and goes alone.
+        if step.desired.once.is_some() {
+            return Ok(());
+        }
         let followers = &self.order.followers;
         let after: Vec<(Key, Vec<Key>)> = followers.iter().map(|it| (it.key.clone(), it.after.clone())).collect();
         let last = last_after(&key(&step.desired.served, &step.desired.name), &after);

@@ -19,6 +19,7 @@ pub mod after;
 pub mod collision;
 pub mod create;
 pub mod empty;
+pub mod once;
 pub mod requests;
 pub mod takeover;
 pub mod terminating;

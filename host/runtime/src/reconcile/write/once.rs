@@ -1,0 +1,135 @@
+//! Makes an object once for each token, and notes on the primary what was made ([`pilothouse_core::ownership::once`]). Makes requests
+//! when something was made, or was seen to be Current.
+//!
+//! The note follows the creation in the same reconcile. If it cannot be written, the object that exists shows that it was made, and
+//! the next reconcile notes it. So an object is made twice only if the host stops between the two requests, and the object is gone
+//! before one runs again.
+
+use std::collections::HashSet;
+
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::write::LiveObject;
+use pilothouse_core::ownership::once::{Memory, ONCE_ANNOTATION, Once};
+use pilothouse_core::{Failure, Key};
+use serde_json::{Value, json};
+
+use super::requests::version;
+use crate::reconcile::apply::{PlanExecution, changed_meanwhile};
+use crate::reconcile::diff::{PlannedObject, key};
+
+/// Number of times that a primary that changes meanwhile is read again.
+const LOOKS: u32 = 3;
+
+/// A desired object that is made once.
+pub struct OnceStep {
+    key: Key,
+    token: String,
+    /// Set if others come after it.
+    is_awaited: bool,
+}
+
+impl OnceStep {
+    /// Returns the objects of these steps that are made once.
+    pub(in crate::reconcile) fn of(steps: &[PlannedObject]) -> Vec<Self> {
+        let awaited: HashSet<&Key> = steps.iter().flat_map(|step| &step.desired.after).collect();
+        let once = steps.iter().filter_map(|step| {
+            let key = key(&step.desired.served, &step.desired.name);
+            Some(Self {
+                is_awaited: awaited.contains(&key),
+                key,
+                token: step.desired.once.clone()?,
+            })
+        });
+        once.collect()
+    }
+}
+
+impl PlanExecution<'_> {
+    /// Deletes an object that is to be made again, because it was made with another token.
+    pub(in crate::reconcile) async fn make_again(&mut self, step: &PlannedObject) -> Result<(), Failure> {
+        let changed = step
+            .live
+            .as_ref()
+            .filter(|live| live.digest.as_deref() != Some(&*step.digest));
+        let (Some(token), Some(_)) = (&step.desired.once, changed) else {
+            return Ok(());
+        };
+        let live = self.live_whole(step).await?;
+        let made = &live["metadata"]["annotations"][ONCE_ANNOTATION];
+        if made.is_null() || *made == **token {
+            return Ok(());
+        }
+        let successor = self.try_successor(step, &live).await;
+        let problem = format!("{} is to be made again", step.desired.title());
+        Err(self
+            .renew(step, &live, successor, &problem, "its token is another one")
+            .await)
+    }
+
+    /// Notes on the primary which objects have been made once, if that is news.
+    pub(in crate::reconcile) async fn note_once(
+        &mut self,
+        primary: &CachedObject,
+        memory: &Memory,
+        steps: &[OnceStep],
+    ) {
+        let mut objects = Vec::with_capacity(steps.len());
+        for OnceStep { key, token, is_awaited } in steps {
+            let made = self.order.made(key);
+            if let Some((served, object)) = made.filter(|(_, object)| *is_awaited && object.pending().is_some()) {
+                // Once it is gone, nothing else says that it was Current.
+                let state = &self.host.state;
+                state.depend_on_obstacle(self.primary_ref, served, &object.name, Some(object));
+            }
+            objects.push(Once {
+                key,
+                token,
+                made: made.map(|(_, object)| object.pending().is_none()),
+            });
+        }
+        let next = memory.after(objects.into_iter());
+        // A primary that goes takes its notes with it.
+        if next == *memory || (primary.deleting && steps.is_empty()) || self.is_held_back() {
+            return;
+        }
+        if let Err(failure) = self.write_notes(primary, &next).await {
+            self.applied.fail(failure);
+        }
+    }
+
+    async fn write_notes(&self, primary: &CachedObject, memory: &Memory) -> Result<(), Failure> {
+        let (lane, writer) = (self.lane, &self.lane.writer);
+        let title = format!("{} {}", self.owner.kind.kind, self.owner.name);
+        let Some(served) = lane.served(lane.grants.primary()) else {
+            return Ok(());
+        };
+        for _ in 0..LOOKS {
+            let live = self.requests.live(&served, &primary.name).await;
+            let live = live.map_err(|error| error.into_failure("look at", &title))?;
+            let Some(LiveObject { object, .. }) = live.filter(|live| live.object.uid == primary.uid) else {
+                return Ok(());
+            };
+            let metadata = object.value()["metadata"].take();
+            let mut annotations = metadata["annotations"].as_object().cloned().unwrap_or_default();
+            let before = annotations.remove(ONCE_ANNOTATION);
+            let text = memory.write(before.as_ref().and_then(Value::as_str), writer.manager());
+            if before.as_ref().and_then(Value::as_str) == text.as_deref() {
+                return Ok(());
+            }
+            annotations.extend(text.map(|text| (ONCE_ANNOTATION.to_owned(), json!(text))));
+            let members = [("annotations", Value::Object(annotations))];
+            let request = writer.set_metadata(&served, &object, &members);
+            match self
+                .requests
+                .tracked(key(&served, &primary.name), request, version)
+                .await
+            {
+                Ok(_) => return Ok(()),
+                Err(error) if matches!(error.code(), Some(409 | 422)) => {}
+                Err(error) if error.is_object_not_found() => return Ok(()),
+                Err(error) => return Err(error.into_failure("note what was made once on", &title)),
+            }
+        }
+        Err(changed_meanwhile(&title))
+    }
+}
