@@ -141,11 +141,23 @@ class Lifecycle:
     """Whether an object of this name that belongs to nobody is taken over. Listed in `options`, too."""
     yields: Sequence[str] = ()
     """Fields, such as ".spec.replicas", that are left to who else sets them. Listed as "yield" in `options`."""
+    after: Sequence[dict[str, str]] = ()
+    """Owned objects that have to be Current before it is made or changed, and that go after it, each with apiVersion, kind, name and, if
+    it is not the primary's, namespace. Listed in `options`, too."""
+    once: str | None = None
+    """The token with which it is made once: when it is gone, it is made again with another one only. Listed in `options`, too."""
 
     def options(self) -> dict[str, Any]:
         """The options of the contract."""
         adopt = None if self.adopt == "Never" else self.adopt
-        options = {"replace": self.replace, "propagation": self.propagation, "adopt": adopt, "yield": list(self.yields)}
+        options = {
+            "replace": self.replace,
+            "propagation": self.propagation,
+            "adopt": adopt,
+            "yield": list(self.yields),
+            "after": list(self.after),
+            "once": self.once,
+        }
         return {name: value for name, value in options.items() if value}
 
 

@@ -1,7 +1,7 @@
 //! Remembers which objects were made once for a primary, so that one that is gone is not made again before it gets another token.
 //!
-//! The memory is an annotation of the primary: `{"pilothouse/PLUGIN": {"uid": "…", "objects": {"batch/Job/a/migrate": {"token": "v2",
-//! "current": true}}}}`. It goes where the primary goes: through restarts and other hosts, and into a backup. The uid keeps a primary that
+//! The memory is an annotation of the primary: `{"pilothouse/PLUGIN": {"objects": {"batch/Job/a/migrate": {"token": "v2",
+//! "current": true}}, "uid": "…"}}`. It goes where the primary goes: through restarts and other hosts, and into a backup. The uid keeps a primary that
 //! was deleted and made again, or copied with its annotations, from taking over what was made for another one. An annotation needs no
 //! schema, unlike a status, and no right to another kind, unlike an object of its own. Whoever may change it may change the primary, and
 //! can as well ask for another token.
@@ -143,7 +143,7 @@ mod tests {
         let text = made.write(None, MANAGER).unwrap();
         assert_eq!(
             text,
-            r#"{"pilothouse/p":{"uid":"u1","objects":{"batch/Job/a/migrate":{"token":"v1"}}}}"#
+            r#"{"pilothouse/p":{"objects":{"batch/Job/a/migrate":{"token":"v1"}},"uid":"u1"}}"#
         );
         let read = Memory::read(Some(&text), MANAGER, "u1");
         assert_eq!(read, made);

@@ -161,7 +161,7 @@ pub async fn apply(
             if is_new || is_unanswered {
                 unmade.push(key);
             }
-            work.applied.fail(failure);
+            work.fail_step(failure);
         }
     }
     if let Some(primary) = primary {

@@ -167,27 +167,32 @@ impl PlanExecution<'_> {
         )))
     }
 
-    /// Leaves objects that are no longer desired, each while one that comes after it exists, and names all objects that wait if
-    /// one of them decides. The primary runs again once one that is waited for changes.
+    /// Records the failure of a step. That of one that waits is recorded at the end: what cannot be made says more.
+    pub(in crate::reconcile) fn fail_step(&mut self, failure: Failure) {
+        if self.order.waits.last() != Some(&failure.message) {
+            self.applied.fail(failure);
+        }
+    }
+
+    /// Leaves objects that are no longer desired, each while one that comes after it exists, and reports all objects that wait.
+    /// The primary runs again once one that is waited for changes.
     pub(in crate::reconcile) fn leave_for_later(&mut self, later: &[(LeftChild, LeftChild)]) {
         for ((served, child), (first_served, first)) in later {
             let state = &self.host.state;
             state.depend_on_obstacle(self.primary_ref, first_served, &first.name, Some(first));
-            let message = format!(
+            self.order.waits.push(format!(
                 "{} {} is no longer desired, and is deleted once {} {} is gone, which comes after it",
                 served.kind.kind, child.name, first_served.kind.kind, first.name
-            );
-            self.order.waits.push(message.clone());
-            self.applied.fail(waiting(message));
+            ));
         }
         let waits = &self.order.waits;
-        let decides = |failure: &&mut Failure| waits.first() == Some(&failure.message);
-        if let Some(failure) = self.applied.failure.as_mut().filter(decides) {
-            let (named, more) = waits.split_at(waits.len().min(NAMED_WAITS));
-            failure.message = named.join("; ");
-            if !more.is_empty() {
-                failure.message += &format!("; and {} more wait", more.len());
-            }
+        let (named, more) = waits.split_at(waits.len().min(NAMED_WAITS));
+        let mut message = named.join("; ");
+        if !more.is_empty() {
+            message += &format!("; and {} more wait", more.len());
+        }
+        if !waits.is_empty() {
+            self.applied.fail(waiting(message));
         }
     }
 }
