@@ -280,6 +280,7 @@ impl PlanExecution<'_> {
                 }
                 Ok(StepResult::Done)
             }
+            Action::Create if self.is_noted(step).await? => Ok(StepResult::Done),
             Action::Create => {
                 self.refused_before(step)?;
                 self.create(step).await
