@@ -1,5 +1,5 @@
 //! Makes an object once for each token, and notes on the primary what was made ([`pilothouse_core::ownership::once`]). Makes requests
-//! when something was made, or was seen to be Current.
+//! when something is made, or was seen to be Current.
 //!
 //! The note follows the creation in the same reconcile. If it cannot be written, the object that exists shows that it was made, and
 //! the next reconcile notes it. So an object is made twice only if the host stops between the two requests, and the object is gone
@@ -7,8 +7,8 @@
 
 use std::collections::HashSet;
 
+use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::write::LiveObject;
 use pilothouse_core::ownership::once::{Memory, ONCE_ANNOTATION, Once};
 use pilothouse_core::{Failure, Key};
 use serde_json::{Value, json};
@@ -45,6 +45,36 @@ impl OnceStep {
 }
 
 impl PlanExecution<'_> {
+    /// Reports whether the live primary has a note that an object was made once. Another host may have written it that the cache does
+    /// not show yet.
+    pub(in crate::reconcile) async fn is_noted(&self, step: &PlannedObject) -> Result<bool, Failure> {
+        let Some(token) = &step.desired.once else {
+            return Ok(false);
+        };
+        let Some((_, object)) = self.live_primary().await? else {
+            return Ok(false);
+        };
+        let text = object.annotation(ONCE_ANNOTATION);
+        let memory = Memory::read(text.as_deref(), self.lane.writer.manager(), &self.owner.uid);
+        let key = key(&step.desired.served, &step.desired.name);
+        Ok(memory.made(&key, token).is_some())
+    }
+
+    /// The live primary; none if it is gone.
+    async fn live_primary(&self) -> Result<Option<(ServedKind, CachedObject)>, Failure> {
+        let Some(served) = self.lane.served(self.lane.grants.primary()) else {
+            return Ok(None);
+        };
+        let live = self.requests.live(&served, &self.owner.name).await;
+        let live = live.map_err(|error| error.into_failure("look at", &self.owner_title()))?;
+        let live = live.filter(|live| *live.object.uid == *self.owner.uid);
+        Ok(live.map(|live| (served, live.object)))
+    }
+
+    fn owner_title(&self) -> String {
+        format!("{} {}", self.owner.kind.kind, self.owner.name)
+    }
+
     /// Deletes an object that is to be made again, because it was made with another token.
     pub(in crate::reconcile) async fn make_again(&mut self, step: &PlannedObject) -> Result<(), Failure> {
         let changed = step
@@ -87,33 +117,30 @@ impl PlanExecution<'_> {
                 made: made.map(|(_, object)| object.pending().is_none()),
             });
         }
-        let next = memory.after(objects.into_iter());
+        let next = memory.after(objects.iter().copied());
         // A primary that goes takes its notes with it.
         if next == *memory || (primary.deleting && steps.is_empty()) || self.is_held_back() {
             return;
         }
-        if let Err(failure) = self.write_notes(primary, &next).await {
+        if let Err(failure) = self.write_notes(&objects).await {
             self.applied.fail(failure);
         }
     }
 
-    async fn write_notes(&self, primary: &CachedObject, memory: &Memory) -> Result<(), Failure> {
-        let (lane, writer) = (self.lane, &self.lane.writer);
-        let title = format!("{} {}", self.owner.kind.kind, self.owner.name);
-        let Some(served) = lane.served(lane.grants.primary()) else {
-            return Ok(());
-        };
+    /// Brings the note of the live primary up to date. Another host may have written it since.
+    async fn write_notes(&self, objects: &[Once<'_>]) -> Result<(), Failure> {
+        let (writer, title) = (&self.lane.writer, self.owner_title());
         for _ in 0..LOOKS {
-            let live = self.requests.live(&served, &primary.name).await;
-            let live = live.map_err(|error| error.into_failure("look at", &title))?;
-            let Some(LiveObject { object, .. }) = live.filter(|live| live.object.uid == primary.uid) else {
+            let Some((served, object)) = self.live_primary().await? else {
                 return Ok(());
             };
             let metadata = object.value()["metadata"].take();
             let mut annotations = metadata["annotations"].as_object().cloned().unwrap_or_default();
             let before = annotations.remove(ONCE_ANNOTATION);
-            let text = memory.write(before.as_ref().and_then(Value::as_str), writer.manager());
-            if before.as_ref().and_then(Value::as_str) == text.as_deref() {
+            let before = before.as_ref().and_then(Value::as_str);
+            let memory = Memory::read(before, writer.manager(), &self.owner.uid).after(objects.iter().copied());
+            let text = memory.write(before, writer.manager());
+            if before == text.as_deref() {
                 return Ok(());
             }
             annotations.extend(text.map(|text| (ONCE_ANNOTATION.to_owned(), json!(text))));
@@ -121,7 +148,7 @@ impl PlanExecution<'_> {
             let request = writer.set_metadata(&served, &object, &members);
             match self
                 .requests
-                .tracked(key(&served, &primary.name), request, version)
+                .tracked(key(&served, &object.name), request, version)
                 .await
             {
                 Ok(_) => return Ok(()),
