@@ -23,8 +23,9 @@ pub(super) fn compute(kind: &Kind, object: &Value) -> Option<Computed> {
         ("", "PersistentVolumeClaim") => claim,
         ("", "Service") => service,
         ("apiextensions.k8s.io", "CustomResourceDefinition") => definition,
-        // They have no condition Ready, or one that says nothing about them.
-        ("", "ConfigMap" | "Secret") | ("batch", "CronJob") | ("policy", "PodDisruptionBudget") => always_ready,
+        ("", "ConfigMap" | "Secret") | ("batch", "CronJob") | ("policy", "PodDisruptionBudget") => {
+            return Some(Computed::new(Status::Current, "Resource is always ready"));
+        }
         _ => return None,
     };
     let computed = compute(&Object(object));
@@ -79,10 +80,6 @@ fn in_progress(message: impl Into<String>) -> Computed {
 
 fn failed(message: impl Into<String>) -> Computed {
     Computed::new(Status::Failed, message)
-}
-
-fn always_ready(_: &Object<'_>) -> Result<String, Computed> {
-    Ok("Resource is always ready".to_owned())
 }
 
 fn deployment(object: &Object<'_>) -> Result<String, Computed> {
