@@ -104,8 +104,8 @@ pub fn check(
         }
         let CheckedDesire { object, after } = check_object(position, &wanted, primary, grants, &served)?;
         let (kind, name) = match &object {
-            CheckedObject::Served(object) => (object.kind(), &object.name),
-            CheckedObject::Unserved(object) => (&*object.kind, &object.name),
+            CheckedObject::Served(object) => (&object.served.kind, &object.name),
+            CheckedObject::Unserved(object) => (&object.kind, &object.name),
         };
         // An object may be owned and contributed to: two managers write it.
         let is_owned = wanted.ownership == Ownership::Owned;
@@ -117,7 +117,7 @@ pub fn check(
             )));
         }
         candidates.push(Candidate {
-            kind: kind.clone().into(),
+            kind: kind.clone(),
             name: name.clone(),
             is_owned,
             place: (matches!(object, CheckedObject::Served(_)) && is_owned).then_some(owned.len()),

@@ -77,25 +77,22 @@ impl Memory {
     /// The memory after the desired objects were applied. One that is no longer desired is forgotten.
     #[must_use]
     pub fn after<'a>(&self, desired: impl Iterator<Item = Once<'a>>) -> Self {
-        let objects = desired.filter_map(|Once { key, token, made }| {
+        let mut objects = BTreeMap::new();
+        for Once { key, token, made } in desired {
             let name = owner_name(&key.kind, &key.name);
             let known = self.objects.get(&name);
-            let Some(current) = made else {
-                return Some((name, known?.clone()));
+            let next = match made {
+                None => known.cloned(),
+                Some(current) => Some(MadeOnce {
+                    current: current || known.is_some_and(|known| known.token == token && known.current),
+                    token: token.to_owned(),
+                }),
             };
-            let was_current = known.is_some_and(|known| known.token == token && known.current);
-            let token = token.to_owned();
-            Some((
-                name,
-                MadeOnce {
-                    token,
-                    current: current || was_current,
-                },
-            ))
-        });
+            objects.extend(next.map(|next| (name, next)));
+        }
         Self {
             uid: self.uid.clone(),
-            objects: objects.collect(),
+            objects,
         }
     }
 

@@ -26,7 +26,7 @@ use pilothouse_core::{Failure, Key, Retry, ownership};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::diff::{Decider, Planned, PlannedObject, is_held_by_collector, key, memory};
+use super::diff::{Decider, Planned, PlannedObject, is_held_by_collector, key};
 use crate::context::HostContext;
 use crate::lanes::lane::Lane;
 use crate::lanes::primary::PrimaryRef;
@@ -34,7 +34,7 @@ use crate::queue::{Cause, RequeueAt, TriggerReason, Writes, WrittenBody};
 use crate::reconcile::contribute::{Contributed, ResumeSlot, contribute};
 use crate::reconcile::write::after::Order;
 use crate::reconcile::write::collision::{Clearing, Successor};
-use crate::reconcile::write::once::OnceStep;
+use crate::reconcile::write::once::OncePlan;
 use crate::reconcile::write::requests::{Deleted, Requests, version};
 use crate::reconcile::write::takeover;
 use crate::state::tables::history::Revert;
@@ -121,13 +121,13 @@ pub async fn apply(
         sends_refused,
     } = planned;
     let unserved = std::mem::take(&mut answer.unserved);
-    let memory = memory(lane, &owner, primary);
     let mut work = PlanExecution {
         host,
         lane,
         primary_ref,
         requests: Requests::new(host, lane, primary_ref),
-        order: Order::of(&steps, &owner, &memory),
+        order: Order::of(&steps, &owner),
+        once: OncePlan::of(lane, &steps, &owner, primary),
         owner,
         sends_refused,
         applied: Applied {
@@ -136,11 +136,7 @@ pub async fn apply(
             ..Applied::default()
         },
     };
-    let desired: Vec<Key> = steps
-        .iter()
-        .map(|step| key(&step.desired.served, &step.desired.name))
-        .collect();
-    let once = OnceStep::of(&steps);
+    let desired: Vec<Key> = steps.iter().map(PlannedObject::key).collect();
     let unserved_keys: Vec<Vec<Key>> = unserved.iter().map(|object| object.keys().collect()).collect();
     let was_desired = |key: &Key, failure: &Failure| {
         host.state.was_desired(primary_ref, key)
@@ -165,7 +161,7 @@ pub async fn apply(
         }
     }
     if let Some(primary) = primary {
-        work.note_once(primary, &memory, &once).await;
+        work.note_once(primary).await;
         let targets: Vec<_> = contributed.iter().map(|it| key(&it.served, &it.name)).collect();
         let Contributed { failures, wrote, turn } = contribute(host, lane, primary_ref, primary, contributed).await;
         work.applied.turn = turn;
@@ -239,6 +235,7 @@ pub struct PlanExecution<'a> {
     pub(super) owner: Owner,
     pub(super) sends_refused: bool,
     pub(super) order: Order,
+    pub(super) once: OncePlan,
     pub(super) applied: Applied,
 }
 

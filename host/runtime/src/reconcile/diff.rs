@@ -67,6 +67,11 @@ pub struct PlannedObject {
 }
 
 impl PlannedObject {
+    /// Key of the object.
+    pub fn key(&self) -> Key {
+        key(&self.desired.served, &self.desired.name)
+    }
+
     /// Our entry in the cached object.
     pub fn entry(&self, lane: &Lane) -> Option<AppliedFields<'_>> {
         self.live.as_ref()?.entry(lane.writer.manager(), false)

@@ -58,19 +58,19 @@ impl Object<'_> {
         matches!(self.condition(type_), Some(["True", ..]))
     }
 
-    /// Each pair has to have at least as many of the first as of the second.
-    fn has_enough<const N: usize>(&self, pairs: [(&str, i64, i64); N]) -> Result<(), Computed> {
-        match pairs.into_iter().find(|(_, has, wanted)| has < wanted) {
-            Some((word, has, wanted)) => Err(in_progress(format!("{word}: {has}/{wanted}"))),
-            None => Ok(()),
-        }
-    }
-
     fn has_no_more(&self, replicas: i64) -> Result<(), Computed> {
         match self.count("replicas") - replicas {
             more @ 1.. => Err(in_progress(format!("Pending termination: {more}"))),
             _ => Ok(()),
         }
+    }
+}
+
+/// Each pair has to have at least as many of the first as of the second.
+fn has_enough<const N: usize>(pairs: [(&str, i64, i64); N]) -> Result<(), Computed> {
+    match pairs.into_iter().find(|(_, has, wanted)| has < wanted) {
+        Some((word, has, wanted)) => Err(in_progress(format!("{word}: {has}/{wanted}"))),
+        None => Ok(()),
     }
 }
 
@@ -90,12 +90,12 @@ fn deployment(object: &Object<'_>) -> Result<String, Computed> {
         return Err(failed("Progress deadline exceeded"));
     }
     let (wanted, updated) = (object.number("/spec/replicas", 1), object.count("updatedReplicas"));
-    object.has_enough([
+    has_enough([
         ("Replicas", object.count("replicas"), wanted),
         ("Updated", updated, wanted),
     ])?;
     object.has_no_more(wanted)?;
-    object.has_enough([
+    has_enough([
         ("Available", object.count("availableReplicas"), updated),
         ("Ready", object.count("readyReplicas"), wanted),
     ])?;
@@ -113,17 +113,17 @@ fn stateful_set(object: &Object<'_>) -> Result<String, Computed> {
         return Ok("StatefulSet is using the ondelete update strategy".to_owned());
     }
     let wanted = object.number("/spec/replicas", 1);
-    object.has_enough([
+    has_enough([
         ("Replicas", object.count("replicas"), wanted),
         ("Ready", object.count("readyReplicas"), wanted),
     ])?;
     object.has_no_more(wanted)?;
     let partition = object.number("/spec/updateStrategy/rollingUpdate/partition", -1);
     if partition != -1 {
-        object.has_enough([("Updated", object.count("updatedReplicas"), wanted - partition)])?;
+        has_enough([("Updated", object.count("updatedReplicas"), wanted - partition)])?;
         return Ok("Partition rollout complete".to_owned());
     }
-    object.has_enough([("Current", object.count("currentReplicas"), wanted)])?;
+    has_enough([("Current", object.count("currentReplicas"), wanted)])?;
     if object.text("/status/currentRevision") != object.text("/status/updateRevision") {
         return Err(in_progress("Waiting for updated revision to match current"));
     }
@@ -139,7 +139,7 @@ fn daemon_set(object: &Object<'_>) -> Result<String, Computed> {
     if wanted == -1 {
         return Err(in_progress("Missing .status.desiredNumberScheduled"));
     }
-    object.has_enough([
+    has_enough([
         ("Current", object.count("currentNumberScheduled"), wanted),
         ("Updated", object.count("updatedNumberScheduled"), wanted),
         ("Available", object.count("numberAvailable"), wanted),
@@ -153,7 +153,7 @@ fn replica_set(object: &Object<'_>) -> Result<String, Computed> {
         return Err(in_progress("Replica Failure condition. Check Pods"));
     }
     let wanted = object.number("/spec/replicas", 1);
-    object.has_enough([
+    has_enough([
         ("Labelled", object.count("fullyLabeledReplicas"), wanted),
         ("Available", object.count("availableReplicas"), wanted),
         ("Ready", object.count("readyReplicas"), wanted),

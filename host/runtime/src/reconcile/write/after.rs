@@ -6,6 +6,7 @@
 //! comes after it.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use pilothouse_cluster::discovery::ServedKind;
@@ -13,19 +14,17 @@ use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::desired::DesiredObject;
 use pilothouse_core::diff::order::last_after;
 use pilothouse_core::ownership::Owner;
-use pilothouse_core::ownership::once::Memory;
 use pilothouse_core::{Failure, Key};
 
 use crate::queue::WrittenBody;
 use crate::reconcile::apply::{PlanExecution, is_made, waiting};
-use crate::reconcile::diff::{PlannedObject, key};
+use crate::reconcile::diff::PlannedObject;
 use crate::state::LeftChild;
 
 /// The most waiting objects that a message names.
 const NAMED_WAITS: usize = 5;
 
 /// The order of the objects of a plan.
-#[derive(Default)]
 pub struct Order {
     /// Desired objects that are as desired now, if any comes after another one. Those that were written are as the server
     /// returned them.
@@ -33,20 +32,17 @@ pub struct Order {
     /// Messages about the objects that wait for others.
     waits: Vec<String>,
     followers: Vec<Follower>,
-    /// Objects that were made once and are gone, each with whether it was seen to be Current.
-    gone: HashMap<Key, bool>,
 }
 
 impl Order {
     /// Returns the order of these steps.
-    pub(in crate::reconcile) fn of(steps: &[PlannedObject], owner: &Owner, memory: &Memory) -> Self {
+    pub(in crate::reconcile) fn of(steps: &[PlannedObject], owner: &Owner) -> Self {
         let is_ordered = |step: &PlannedObject| !step.desired.after.is_empty() || step.desired.once.is_some();
         let made = steps.iter().filter(|step| is_made(step, owner));
         Self {
             made: steps.iter().any(is_ordered).then(HashMap::new),
             waits: Vec::new(),
             followers: made.filter_map(Follower::of).collect(),
-            gone: steps.iter().filter_map(|step| gone(step, memory)).collect(),
         }
     }
 
@@ -70,7 +66,6 @@ impl Follower {
     fn of(step: &PlannedObject) -> Option<Self> {
         let DesiredObject {
             served,
-            name,
             lifecycle,
             after,
             ..
@@ -80,18 +75,10 @@ impl Follower {
         Some(Self {
             served: served.clone(),
             live: live.clone(),
-            key: key(served, name),
+            key: step.key(),
             after: after.clone(),
         })
     }
-}
-
-/// The object of a step if it was made once and is gone, and whether it was seen to be Current.
-fn gone(step: &PlannedObject, memory: &Memory) -> Option<(Key, bool)> {
-    let token = step.desired.once.as_ref().filter(|_| step.live.is_none())?;
-    let key = key(&step.desired.served, &step.desired.name);
-    let was_current = memory.made(&key, token)?;
-    Some((key, was_current))
 }
 
 impl PlanExecution<'_> {
@@ -101,9 +88,8 @@ impl PlanExecution<'_> {
         step: &PlannedObject,
         object: impl FnOnce() -> Arc<CachedObject>,
     ) {
-        let served = &step.desired.served;
         if let Some(made) = &mut self.order.made {
-            made.insert(key(served, &step.desired.name), (served.clone(), object()));
+            made.insert(step.key(), (step.desired.served.clone(), object()));
         }
     }
 
@@ -111,8 +97,8 @@ impl PlanExecution<'_> {
     pub(in crate::reconcile) fn wait_for_others(&mut self, step: &PlannedObject) -> Result<(), Failure> {
         for predecessor in step.desired.after.iter().filter(|_| step.waits()) {
             let why = match self.order.made(predecessor) {
-                None if self.order.gone.get(predecessor) == Some(&true) => continue,
-                None if self.order.gone.contains_key(predecessor) => {
+                None if self.once.gone(predecessor) == Some(true) => continue,
+                None if self.once.gone(predecessor).is_some() => {
                     "gone and was not seen to be Current; give it another token to have it made again"
                 }
                 // It has failed or waits itself; whatever ends that wakes the primary.
@@ -142,7 +128,8 @@ impl PlanExecution<'_> {
         }
         let followers = &self.order.followers;
         let after: Vec<(Key, Vec<Key>)> = followers.iter().map(|it| (it.key.clone(), it.after.clone())).collect();
-        let last = last_after(&key(&step.desired.served, &step.desired.name), &after);
+        let first = step.key();
+        let last = last_after(&first, &after);
         let last = followers.iter().filter(|it| last.contains(&&it.key));
         let last: Vec<Follower> = last.cloned().collect();
         let Some(first) = last.first() else { return Ok(()) };
@@ -189,7 +176,7 @@ impl PlanExecution<'_> {
         let (named, more) = waits.split_at(waits.len().min(NAMED_WAITS));
         let mut message = named.join("; ");
         if !more.is_empty() {
-            message += &format!("; and {} more wait", more.len());
+            let _ = write!(message, "; and {} more wait", more.len());
         }
         if !waits.is_empty() {
             self.applied.fail(waiting(message));

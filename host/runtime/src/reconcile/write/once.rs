@@ -5,42 +5,76 @@
 //! the next reconcile notes it. So an object is made twice only if the host stops between the two requests, and the object is gone
 //! before one runs again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
+use pilothouse_core::ownership::Owner;
 use pilothouse_core::ownership::once::{Memory, ONCE_ANNOTATION, Once};
 use pilothouse_core::{Failure, Key};
 use serde_json::{Value, json};
 
 use super::requests::version;
+use crate::lanes::lane::Lane;
 use crate::reconcile::apply::{PlanExecution, changed_meanwhile};
-use crate::reconcile::diff::{PlannedObject, key};
+use crate::reconcile::diff::{PlannedObject, key, memory};
 
 /// Number of times that a primary that changes meanwhile is read again.
 const LOOKS: u32 = 3;
 
+/// The objects of a plan that are made once.
+pub struct OncePlan {
+    steps: Vec<OnceStep>,
+    /// The note of the cached primary.
+    memory: Memory,
+    /// Objects that were made and are gone, each with whether it was seen to be Current.
+    gone: HashMap<Key, bool>,
+}
+
 /// A desired object that is made once.
-pub struct OnceStep {
+struct OnceStep {
     key: Key,
     token: String,
     /// Set if others come after it.
     is_awaited: bool,
 }
 
-impl OnceStep {
-    /// Returns the objects of these steps that are made once.
-    pub(in crate::reconcile) fn of(steps: &[PlannedObject]) -> Vec<Self> {
+impl OncePlan {
+    /// Returns those of these steps.
+    pub(in crate::reconcile) fn of(
+        lane: &Lane,
+        steps: &[PlannedObject],
+        owner: &Owner,
+        primary: Option<&CachedObject>,
+    ) -> Self {
+        let memory = memory(lane, owner, primary);
         let awaited: HashSet<&Key> = steps.iter().flat_map(|step| &step.desired.after).collect();
-        let once = steps.iter().filter_map(|step| {
-            let key = key(&step.desired.served, &step.desired.name);
-            Some(Self {
+        let (mut once, mut gone) = (Vec::new(), HashMap::new());
+        for step in steps {
+            let Some(token) = step.desired.once.clone() else {
+                continue;
+            };
+            let key = step.key();
+            if step.live.is_none() {
+                let made = memory.made(&key, &token);
+                gone.extend(made.map(|was_current| (key.clone(), was_current)));
+            }
+            once.push(OnceStep {
                 is_awaited: awaited.contains(&key),
                 key,
-                token: step.desired.once.clone()?,
-            })
-        });
-        once.collect()
+                token,
+            });
+        }
+        Self {
+            steps: once,
+            memory,
+            gone,
+        }
+    }
+
+    /// Reports whether an object that was made and is gone was seen to be Current; none if it is not such an object.
+    pub(super) fn gone(&self, key: &Key) -> Option<bool> {
+        self.gone.get(key).copied()
     }
 }
 
@@ -56,8 +90,7 @@ impl PlanExecution<'_> {
         };
         let text = object.annotation(ONCE_ANNOTATION);
         let memory = Memory::read(text.as_deref(), self.lane.writer.manager(), &self.owner.uid);
-        let key = key(&step.desired.served, &step.desired.name);
-        Ok(memory.made(&key, token).is_some())
+        Ok(memory.made(&step.key(), token).is_some())
     }
 
     /// The live primary; none if it is gone.
@@ -97,14 +130,9 @@ impl PlanExecution<'_> {
     }
 
     /// Notes on the primary which objects have been made once, if that is news.
-    pub(in crate::reconcile) async fn note_once(
-        &mut self,
-        primary: &CachedObject,
-        memory: &Memory,
-        steps: &[OnceStep],
-    ) {
-        let mut objects = Vec::with_capacity(steps.len());
-        for OnceStep { key, token, is_awaited } in steps {
+    pub(in crate::reconcile) async fn note_once(&mut self, primary: &CachedObject) {
+        let mut objects = Vec::with_capacity(self.once.steps.len());
+        for OnceStep { key, token, is_awaited } in &self.once.steps {
             let made = self.order.made(key);
             if let Some((served, object)) = made.filter(|(_, object)| *is_awaited && object.pending().is_some()) {
                 // Once it is gone, nothing else says that it was Current.
@@ -117,9 +145,9 @@ impl PlanExecution<'_> {
                 made: made.map(|(_, object)| object.pending().is_none()),
             });
         }
-        let next = memory.after(objects.iter().copied());
+        let next = self.once.memory.after(objects.iter().copied());
         // A primary that goes takes its notes with it.
-        if next == *memory || (primary.deleting && steps.is_empty()) || self.is_held_back() {
+        if next == self.once.memory || (primary.deleting && objects.is_empty()) || self.is_held_back() {
             return;
         }
         if let Err(failure) = self.write_notes(&objects).await {
