@@ -176,9 +176,10 @@ mod simulated {
         assert!(second.stop().await.unwrap().is_empty());
         stage.stop().await;
     }
+
     #[tokio::test(start_paused = true)]
     async fn two_hosts_that_overlap_make_an_object_once() {
-        let stage = Stage::with(&["wisher"], unhurried()).await;
+        let mut stage = Stage::with(&["wisher"], unhurried()).await;
         let mut second = second_host(&stage).await;
         let (wishes, config_maps) = (
             api(&stage, "wishes.test.dev", "Wish").await,
@@ -206,10 +207,15 @@ mod simulated {
                 )),
                 "{note}"
             );
-            // It is gone whether or not the response arrives.
-            drop(config_maps.delete(&name, &DeleteParams::default()).await);
         }
-        fall_silent(&stage).await;
+        // A create of the other host that is under way would make it again.
+        fall_silent(&mut stage).await;
+        slow_down(&stage);
+        for number in 0..OBJECTS {
+            let deleted = config_maps.delete(&format!("it-{number}"), &DeleteParams::default());
+            drop(deleted.await.unwrap());
+        }
+        fall_silent(&mut stage).await;
         for number in 0..OBJECTS {
             let name = format!("it-{number}");
             assert!(stage.find("ConfigMap", &name).is_none(), "{name}");
@@ -224,7 +230,7 @@ mod simulated {
             let name = format!("it-{number}");
             patch(&wishes, &name, json!({"spec": {"owns": [owns(&name, "2")]}})).await;
         }
-        fall_silent(&stage).await;
+        fall_silent(&mut stage).await;
         for number in 0..OBJECTS {
             let object = stage.find("ConfigMap", &format!("it-{number}")).unwrap();
             assert_eq!(
