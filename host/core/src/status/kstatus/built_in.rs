@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    fn pending(group: &str, kind: &str, spec: Value, status: Value) -> String {
+    fn pending(group: &str, kind: &str, spec: &Value, status: &Value) -> String {
         let object = json!({"metadata": {"generation": 1}, "spec": spec, "status": status});
         super::super::pending(&Kind::new(group, "v1", kind), &object).unwrap_or_default()
     }
@@ -248,8 +248,8 @@ mod tests {
             pending(
                 "apps",
                 "Deployment",
-                json!({"replicas": 2, "progressDeadlineSeconds": 600}),
-                status,
+                &json!({"replicas": 2, "progressDeadlineSeconds": 600}),
+                &status,
             )
         };
         assert_eq!(rolled(json!({})), "");
@@ -268,13 +268,13 @@ mod tests {
             rolled(json!({"conditions": late})),
             "Failed: Progress deadline exceeded"
         );
-        let no_status = pending("apps", "Deployment", json!({}), json!({}));
+        let no_status = pending("apps", "Deployment", &json!({}), &json!({}));
         assert_eq!(no_status, "InProgress: Replicas: 0/1", "its controller has not seen it");
     }
 
     #[test]
     fn a_job_is_current_once_it_has_succeeded() {
-        let of = |status: Value| pending("batch", "Job", json!({}), status);
+        let of = |status: Value| pending("batch", "Job", &json!({}), &status);
         let condition = |type_: &str| json!({"startTime": "t", "conditions": [{"type": type_, "status": "True"}]});
         assert_eq!(of(condition("Complete")), "");
         assert_eq!(of(condition("Failed")), "Failed: Job Failed");
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn other_workloads_are_current_once_all_replicas_are_ready() {
-        let set = |status: Value| pending("apps", "StatefulSet", json!({"replicas": 2}), status);
+        let set = |status: Value| pending("apps", "StatefulSet", &json!({"replicas": 2}), &status);
         let ready = json!({"replicas": 2, "readyReplicas": 2, "currentReplicas": 2, "currentRevision": "a", "updateRevision": "a"});
         assert_eq!(set(ready.clone()), "");
         let mut rolling = ready;
@@ -297,16 +297,16 @@ mod tests {
         rolling["currentReplicas"] = json!(1);
         assert_eq!(set(rolling), "InProgress: Current: 1/2");
         let by_hand = json!({"updateStrategy": {"type": "OnDelete"}});
-        assert_eq!(pending("apps", "StatefulSet", by_hand, json!({})), "");
+        assert_eq!(pending("apps", "StatefulSet", &by_hand, &json!({})), "");
         let parted = json!({"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}});
         let status = |updated: i64| json!({"replicas": 3, "readyReplicas": 3, "updatedReplicas": updated});
-        assert_eq!(pending("apps", "StatefulSet", parted.clone(), status(1)), "");
+        assert_eq!(pending("apps", "StatefulSet", &parted, &status(1)), "");
         assert_eq!(
-            pending("apps", "StatefulSet", parted, status(0)),
+            pending("apps", "StatefulSet", &parted, &status(0)),
             "InProgress: Updated: 0/1"
         );
 
-        let daemons = |status: Value| pending("apps", "DaemonSet", json!({}), status);
+        let daemons = |status: Value| pending("apps", "DaemonSet", &json!({}), &status);
         assert!(daemons(json!({})).contains("observedGeneration not found"));
         assert!(daemons(json!({"observedGeneration": 1})).contains("desiredNumberScheduled"));
         let none = json!({"observedGeneration": 1, "desiredNumberScheduled": 0});
@@ -314,7 +314,7 @@ mod tests {
         let some = json!({"observedGeneration": 1, "desiredNumberScheduled": 1, "currentNumberScheduled": 1});
         assert_eq!(daemons(some), "InProgress: Updated: 0/1");
 
-        let replicas = |status: Value| pending("apps", "ReplicaSet", json!({}), status);
+        let replicas = |status: Value| pending("apps", "ReplicaSet", &json!({}), &status);
         assert_eq!(
             replicas(json!({"fullyLabeledReplicas": 1, "availableReplicas": 1, "readyReplicas": 1, "replicas": 1})),
             ""
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn what_has_a_phase_or_a_condition_is_judged_by_it() {
-        let pod = |status: Value| pending("", "Pod", json!({}), status);
+        let pod = |status: Value| pending("", "Pod", &json!({}), &status);
         assert_eq!(pod(json!({"phase": "Succeeded"})), "");
         assert!(pod(json!({"phase": "Failed"})).starts_with("Failed"));
         let ready = json!([{"type": "Ready", "status": "True"}]);
@@ -334,22 +334,22 @@ mod tests {
         assert!(pod(json!({"phase": "Running"})).starts_with("InProgress"));
         assert!(pod(json!({})).contains("not available"));
 
-        let claim = |status: Value| pending("", "PersistentVolumeClaim", json!({}), status);
+        let claim = |status: Value| pending("", "PersistentVolumeClaim", &json!({}), &status);
         assert_eq!(claim(json!({"phase": "Bound"})), "");
         assert!(claim(json!({"phase": "Pending"})).ends_with("Pending"));
 
-        assert_eq!(pending("", "Service", json!({}), json!({})), "");
-        let balanced = pending("", "Service", json!({"type": "LoadBalancer"}), json!({}));
+        assert_eq!(pending("", "Service", &json!({}), &json!({})), "");
+        let balanced = pending("", "Service", &json!({"type": "LoadBalancer"}), &json!({}));
         assert!(balanced.contains("ClusterIP not set"), "{balanced}");
 
         let crd = |conditions: Value| {
             let status = json!({"conditions": conditions});
-            pending("apiextensions.k8s.io", "CustomResourceDefinition", json!({}), status)
+            pending("apiextensions.k8s.io", "CustomResourceDefinition", &json!({}), &status)
         };
         assert_eq!(crd(json!([{"type": "Established", "status": "True"}])), "");
         assert!(crd(json!([])).contains("Install in progress"));
         let taken = json!([{"type": "NamesAccepted", "status": "False", "message": "taken"}]);
         assert_eq!(crd(taken), "Failed: taken");
-        assert_eq!(pending("", "ConfigMap", json!({}), json!({})), "");
+        assert_eq!(pending("", "ConfigMap", &json!({}), &json!({})), "");
     }
 }
