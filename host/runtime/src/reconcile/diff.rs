@@ -96,9 +96,10 @@ impl PlannedObject {
     }
 
     /// Returns `true` if it is carried out only once the objects that it comes after are Current.
-    pub fn waits(&self) -> bool {
+    pub fn waits(&self, lane: &Lane) -> bool {
         let applied = self.live.as_ref().and_then(|live| live.digest.as_deref());
-        !self.desired.after.is_empty() && waits(&self.action, applied, &self.digest)
+        let may_be_taken_over = self.action == Action::Foreign && !lane.former_managers.is_empty();
+        !self.desired.after.is_empty() && (may_be_taken_over || waits(&self.action, applied, &self.digest))
     }
 
     fn is_unclear(&self) -> bool {

@@ -38,7 +38,7 @@ pub async fn preview(
     let mut changes = Vec::new();
     for step in &planned.steps {
         let change = change_of(lane, &requests, step).await?;
-        let is_held = step.waits();
+        let is_held = step.waits(lane);
         let after = step.desired.after.iter().filter(|_| is_held).map(ToString::to_string);
         changes.extend(change.map(|change| PreviewedChange {
             after: after.collect(),

@@ -95,7 +95,7 @@ impl PlanExecution<'_> {
 
     /// Returns the failure of a step that has to wait for an object that it comes after.
     pub(in crate::reconcile) fn wait_for_others(&mut self, step: &PlannedObject) -> Result<(), Failure> {
-        for predecessor in step.desired.after.iter().filter(|_| step.waits()) {
+        for predecessor in step.desired.after.iter().filter(|_| step.waits(self.lane)) {
             let why = match self.order.made(predecessor) {
                 None if self.once.gone(predecessor) == Some(true) => continue,
                 None if self.once.gone(predecessor).is_some() => {
