@@ -212,8 +212,8 @@ mod simulated {
         fall_silent(&mut stage).await;
         slow_down(&stage);
         for number in 0..OBJECTS {
-            let deleted = config_maps.delete(&format!("it-{number}"), &DeleteParams::default());
-            drop(deleted.await.unwrap());
+            let (name, options) = (format!("it-{number}"), DeleteParams::default());
+            drop(config_maps.delete(&name, &options).await.unwrap());
         }
         fall_silent(&mut stage).await;
         for number in 0..OBJECTS {
