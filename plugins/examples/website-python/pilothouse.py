@@ -142,8 +142,7 @@ class Lifecycle:
     yields: Sequence[str] = ()
     """Fields, such as ".spec.replicas", that are left to who else sets them. Listed as "yield" in `options`."""
     after: Sequence[dict[str, str]] = ()
-    """Owned objects that have to be Current before it is made or changed, and that go after it, each with apiVersion, kind, name and, if
-    it is not the primary's, namespace. Listed in `options`, too."""
+    """Owned objects (apiVersion, kind, name, namespace) that have to be Current before it is made or changed. Listed in `options`, too."""
     once: str | None = None
     """The token with which it is made once: when it is gone, it is made again with another one only. Listed in `options`, too."""
 
