@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn why_an_object_of_a_plugin_is_not_current_is_known_beside_the_visible_part() {
+    fn why_a_plugins_object_is_not_current_is_kept_beside_it() {
         let read = |manager: &str, status: &str| {
             let text = format!(
                 r#"{{"metadata":{{"name":"web","generation":2,"annotations":{{"pilothouse.dev/after":"[\"batch/Job/a/x\"]"}},

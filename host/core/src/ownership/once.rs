@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_gone_keeps_its_token_until_it_is_made_with_another() {
+    fn a_gone_object_keeps_its_token_until_it_is_made_again() {
         let job = job("migrate");
         let after = |memory: &Memory, token: &str, made| memory.after(std::iter::once(once(&job, token, made)));
         let done = after(&Memory::read(None, MANAGER, "u1"), "v1", Some(true));
