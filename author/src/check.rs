@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use pilothouse_core::plugin::description::accepted::parse;
-use pilothouse_core::plugin::manifest::PROPAGATION;
+use pilothouse_core::plugin::manifest::{AFTER, PROPAGATION};
 use pilothouse_core::plugin::wasi::Wasi;
 use pilothouse_core::text::printable::printable;
 use pilothouse_host::accepted;
@@ -113,10 +113,12 @@ impl CheckCommand {
             primaries,
         } = self.state.sort(self.plugin.load()?, &given)?;
         for controller in &plugin.manifest().manifest.controllers {
-            if controller.finalizer.is_none() && controller.options.iter().any(|option| option == PROPAGATION) {
+            let is_of_deletion = |option: &&String| [PROPAGATION, AFTER].contains(&option.as_str());
+            if let (None, Some(option)) = (&controller.finalizer, controller.options.iter().find(is_of_deletion)) {
                 eprintln!(
-                    "controller {} lists the option {PROPAGATION} and names no finalizer: when a primary is deleted, it is the garbage \
-                     collector that deletes its objects, in the background; name a finalizer, and the host deletes them as asked",
+                    "controller {} lists the option {option} and names no finalizer: when a primary is deleted, it is the garbage \
+                     collector that deletes its objects, in the background and in any order; name a finalizer, and the host deletes \
+                     them as asked",
                     controller.name
                 );
             }

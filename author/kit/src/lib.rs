@@ -10,13 +10,14 @@ mod environment;
 pub mod fate;
 pub mod host;
 pub mod isolation;
-pub mod kstatus;
 pub mod properties;
 pub mod recording;
 pub mod requests;
 pub mod scenario;
 pub mod store;
 pub mod workloads;
+
+pub use pilothouse_core::status::kstatus;
 
 /// The code of the README is compiled and run.
 #[cfg(doctest)]

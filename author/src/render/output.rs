@@ -7,7 +7,7 @@
 //! - `reconciledOnlyWith`: null, or the condition of the controller's filter that does not select the object
 //! - `finalizer`: null, or `Done` or `Pending` for an object that is being deleted
 //! - `desired`: a list of `ownership` (`Owned`, `Contributed`), `lifecycle` (`createOnly`, `keep`, `recreate`, `replace`, `propagation`, `adopt`,
-//!   `yield`), `object`
+//!   `yield`, `after`, `once`), `object`
 //! - `status`, `conditions`, `events`, `requeueAfterMilliseconds`, `warnings` of the validator
 //! - `reads`: a list of texts; `log`: a list of `level`, `message`, `fields`
 //! - `usage`: `microseconds`, `memoryBytes`, `reads`, `readBytes`
@@ -115,6 +115,8 @@ fn in_words(ownership: &str, desired: &DesiredObject) -> String {
             .iter()
             .map(|path| format!("{path} is left to who else sets it")),
     );
+    words.extend(desired.after.iter().map(|key| format!("after {key}")));
+    words.extend(desired.once.iter().map(|token| format!("made once for {token:?}")));
     words.join(", ")
 }
 
@@ -271,12 +273,13 @@ fn answer_document(run: &Run, show_secrets: bool) -> Value {
             adopt,
         } = desired.lifecycle;
         let body = Value::Object(desired.body.clone());
+        let after: Vec<String> = desired.after.iter().map(ToString::to_string).collect();
         json!({
             "ownership": ownership,
             "lifecycle": {
                 "createOnly": create_only, "keep": keep, "recreate": recreate, "replace": replace,
                 "propagation": propagation.map(Propagation::as_str), "adopt": if adopt { "IfUnowned" } else { "Never" },
-                "yield": desired.yields,
+                "yield": desired.yields, "after": after, "once": desired.once,
             },
             "object": if show_secrets { body } else { hidden(&body) },
         })
@@ -365,6 +368,8 @@ pub(super) mod tests {
                 ..Lifecycle::default()
             },
             yields: Vec::new(),
+            after: Vec::new(),
+            once: None,
         };
         let answer = CheckedAnswer {
             owned: vec![desired],

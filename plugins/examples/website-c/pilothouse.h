@@ -87,7 +87,8 @@ void ph_own(ph_outcome *outcome, const char *object);
 // The same with exceptions: ph_own_with(outcome, object, PH_KEEP | PH_RECREATE).
 void ph_own_with(ph_outcome *outcome, const char *object, unsigned lifecycle);
 // The same with all options as JSON: ph_own_as(outcome, object, 0, ph_format("{'propagation': 'Orphan', 'adopt': 'IfUnowned',
-// 'yield': ['.spec.replicas']}")). The controller lists them in its options.
+// 'yield': ['.spec.replicas'], 'after': [{'apiVersion': 'v1', 'kind': 'Secret', 'name': 'key'}], 'once': 'v2'}")). The controller lists
+// them in its options.
 void ph_own_as(ph_outcome *outcome, const char *object, unsigned lifecycle, const char *options);
 
 // Why an object is reviewed. The host does not ask about deletions today.

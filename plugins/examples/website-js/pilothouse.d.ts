@@ -135,6 +135,18 @@ export interface Lifecycle {
   adopt?: "Never" | "IfUnowned";
   /** Fields, such as ".spec.replicas", that are left to who else sets them. Listed in `options`, too. */
   yield?: string[];
+  /** Owned objects that have to be Current before it is made or changed, and that go after it. Listed in `options`, too. */
+  after?: ObjectReference[];
+  /** The token with which it is made once: when it is gone, it is made again with another one only. Listed in `options`, too. */
+  once?: string;
+}
+
+/** An object by its name; without a namespace in that of the primary. */
+export interface ObjectReference {
+  apiVersion: string;
+  kind: string;
+  name: string;
+  namespace?: string;
 }
 
 /** An owned object with exceptions to its life; `withLifecycle` makes it. */
@@ -223,7 +235,7 @@ export interface Controller<Object extends KubernetesObject = any> {
   /** The reason that the condition Reconciled has while it is False, for users who know such a reason. */
   failureReason?: string;
   /** The options that desired objects may have, as in ["replace"]. A host that does not know one of them refuses the plugin. */
-  options?: ("replace" | "propagation" | "adopt" | "yield")[];
+  options?: ("replace" | "propagation" | "adopt" | "yield" | "after" | "once")[];
 }
 
 /** The manifest, with the functions of the controllers.

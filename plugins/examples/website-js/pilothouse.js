@@ -74,7 +74,7 @@ export const Condition = {
 };
 
 /** The exceptions to the life of an owned object. */
-const LIFECYCLE = ["createOnly", "keep", "recreate", "replace", "propagation", "adopt", "yield"];
+const LIFECYCLE = ["createOnly", "keep", "recreate", "replace", "propagation", "adopt", "yield", "after", "once"];
 
 export class OwnedObject {
   /** @param {KubernetesObject} object @param {Lifecycle} lifecycle */

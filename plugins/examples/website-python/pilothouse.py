@@ -141,11 +141,22 @@ class Lifecycle:
     """Whether an object of this name that belongs to nobody is taken over. Listed in `options`, too."""
     yields: Sequence[str] = ()
     """Fields, such as ".spec.replicas", that are left to who else sets them. Listed as "yield" in `options`."""
+    after: Sequence[dict[str, str]] = ()
+    """Owned objects (apiVersion, kind, name, namespace) that have to be Current before it is made or changed. Listed in `options`, too."""
+    once: str | None = None
+    """The token with which it is made once: when it is gone, it is made again with another one only. Listed in `options`, too."""
 
     def options(self) -> dict[str, Any]:
         """The options of the contract."""
         adopt = None if self.adopt == "Never" else self.adopt
-        options = {"replace": self.replace, "propagation": self.propagation, "adopt": adopt, "yield": list(self.yields)}
+        options = {
+            "replace": self.replace,
+            "propagation": self.propagation,
+            "adopt": adopt,
+            "yield": list(self.yields),
+            "after": list(self.after),
+            "once": self.once,
+        }
         return {name: value for name, value in options.items() if value}
 
 

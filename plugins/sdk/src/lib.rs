@@ -65,7 +65,9 @@ pub use crate::{
         Converter, Defaulter, ExportedPlugin, Finalization, Finalizer, HasConverter, HasDefaulter, HasFinalizer,
         HasValidator, Validator,
     },
-    outcome::{Adopt, Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome, Propagation},
+    outcome::{
+        Adopt, Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome, Predecessor, Propagation,
+    },
     plugin::{Controller, Controllers, NoConfig, Plugin, Request},
     selector::{LabelSelector, LabelSelectorError},
     time::Moment,

@@ -221,7 +221,7 @@ impl ControllerManifest {
     }
 
     /// Adds options that objects of the outcome may have, beside the flags of the contract: `replace`, `propagation`,
-    /// `adopt` and `yield` of [`Lifecycle`](crate::Lifecycle). A host that does not support one of them refuses the plugin
+    /// `adopt`, `yield`, `after` and `once` of [`Lifecycle`](crate::Lifecycle). A host that does not support one of them refuses the plugin
     /// when it loads it.
     pub fn options(mut self, options: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.options.extend(options.into_iter().map(Into::into));

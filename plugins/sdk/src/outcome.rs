@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::object::{Kind, Resource};
 use crate::raw::types;
 
 /// The desired objects of a resource, and its status, conditions and events.
@@ -222,6 +223,49 @@ pub enum Adopt {
     IfUnowned,
 }
 
+/// An object of the same outcome that has to be Current before another one is made or changed.
+///
+/// ```
+/// use pilothouse_plugin::k8s::batch::v1::Job;
+/// use pilothouse_plugin::{Kind, Predecessor};
+///
+/// let migration = Predecessor::of::<Job>("migrate");
+/// assert_eq!(migration, Predecessor::new(Kind::new("batch", "v1", "Job"), "migrate"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Predecessor {
+    api_version: String,
+    kind: String,
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+}
+
+impl Predecessor {
+    /// Returns the object of a kind with a type, in the namespace of the resource.
+    pub fn of<Object: Resource>(name: impl Into<String>) -> Self {
+        Self::new(Object::KIND, name)
+    }
+
+    /// Returns the object of a kind, in the namespace of the resource.
+    pub fn new(kind: Kind, name: impl Into<String>) -> Self {
+        Self {
+            api_version: kind.api_version(),
+            kind: kind.kind.to_owned(),
+            name: name.into(),
+            namespace: None,
+        }
+    }
+
+    /// Sets another namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+}
+
 /// Exceptions to the life cycle of an owned object. The manifest lists the options among them:
 /// [`ControllerManifest::options`](crate::ControllerManifest::options).
 ///
@@ -258,6 +302,12 @@ pub struct Lifecycle {
     /// Paths of fields, such as `.spec.replicas`, that are left to another manager as soon as it sets them. The option
     /// `yield`.
     pub yields: Vec<String>,
+    /// Objects of the same outcome that have to be Current before this one is made or changed, and that are deleted after it.
+    /// The option `after`.
+    pub after: Vec<Predecessor>,
+    /// Token with which it is made once: when it is gone, such as a Job after its `ttlSecondsAfterFinished`, it is made again only
+    /// with another token. At most 128 bytes. The option `once`.
+    pub once: Option<String>,
 }
 
 impl Lifecycle {
@@ -293,6 +343,12 @@ impl Lifecycle {
         }
         if !self.yields.is_empty() {
             set("yield", self.yields.clone().into());
+        }
+        if !self.after.is_empty() {
+            set("after", serde_json::to_value(&self.after).expect("they are texts"));
+        }
+        if let Some(token) = &self.once {
+            set("once", token.clone().into());
         }
         options
     }
@@ -531,10 +587,15 @@ mod tests {
             propagation: Some(Propagation::Orphan),
             adopt: Adopt::IfUnowned,
             yields: vec![".spec.replicas".into()],
+            after: vec![Predecessor::new(Kind::new("", "v1", "Secret"), "key").namespace("vault")],
+            once: Some("v2".into()),
             ..Lifecycle::default()
         };
-        let expected =
-            json!({"replace": true, "propagation": "Orphan", "adopt": "IfUnowned", "yield": [".spec.replicas"]});
+        let expected = json!({
+            "replace": true, "propagation": "Orphan", "adopt": "IfUnowned", "yield": [".spec.replicas"],
+            "after": [{"apiVersion": "v1", "kind": "Secret", "name": "key", "namespace": "vault"}],
+            "once": "v2",
+        });
         assert_eq!(options(&all), expected);
     }
 

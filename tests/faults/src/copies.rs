@@ -173,9 +173,10 @@ impl Original {
                     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}, "data": {"a": "1"}});
                     owns.push(json!({"object": map}));
                 }
-                // What is kept would stay for ever.
+                // What is kept would stay for ever, and nobody lets a workload succeed for which others wait.
                 for owned in &mut owns {
                     owned["keep"] = json!(false);
+                    owned["after"] = json!([]);
                     let child = owned["object"]["metadata"]["name"].as_str()?;
                     owned["object"]["metadata"]["name"] = json!(format!("{child}-{name}"));
                 }

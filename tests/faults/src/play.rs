@@ -39,8 +39,8 @@ const MOST_SECONDS: i64 = 60;
 const ORDERED: [&str; 1] = ["app-service/deleted-by-others"];
 
 /// Stories with an object or field that is kept and that nothing recreates once another user deletes it: a child that
-/// is no longer desired, or a field that blocks the plugin.
-const KEPT: [&str; 2] = ["wisher/blocked", "wisher/around"];
+/// is no longer desired, one that is made once, or a field that blocks the plugin.
+const KEPT: [&str; 3] = ["wisher/blocked", "wisher/around", "wisher/once"];
 
 /// Stories that end with a primary that the plugin refuses, besides those with webhooks.
 const REFUSED: [&str; 1] = ["reverse-proxy/invalid"];

@@ -396,6 +396,8 @@ mod tests {
             body: body.as_object().expect("it is an object").clone(),
             lifecycle: Lifecycle::default(),
             yields: Vec::new(),
+            after: Vec::new(),
+            once: None,
         }
     }
 

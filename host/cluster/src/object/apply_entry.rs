@@ -5,6 +5,7 @@ use pilothouse_core::Kind;
 use pilothouse_core::kubernetes::fields::{FieldSet, names_several_items};
 use pilothouse_core::kubernetes::path::FieldPath;
 use pilothouse_core::kubernetes::values;
+use pilothouse_core::status::kstatus;
 use serde_json::Value;
 
 use crate::object::raw::{ManagedFieldsEntry, RawMetadata, RawObject};
@@ -46,15 +47,25 @@ impl ApplyEntry {
 const CONTROLLER_MARK: &str = "\u{1}";
 const NAME_MARK: &str = "\u{2}";
 
-/// The entries of the host's managers in an object, each with the fingerprint of its values. That of an entry of the
-/// status is none, because statuses are compared whole.
+/// The host's part of an object.
+pub(crate) struct ReadEntries {
+    /// The entries of the host's managers.
+    pub(crate) entries: Vec<ApplyEntry>,
+    /// The fingerprint of the values of each entry. That of an entry of the status is none, because statuses are compared
+    /// whole.
+    pub(crate) values: Vec<u64>,
+    /// The reason why an object that a plugin applies is not Current.
+    pub(crate) pending: Option<String>,
+}
+
+/// Reads the host's part of an object.
 pub(crate) fn read_entries(
     parts: &RawObject<'_>,
     kind: &Kind,
     name: &str,
     controller: Option<&str>,
-) -> Result<(Vec<ApplyEntry>, Vec<u64>), serde_json::Error> {
-    let (mut entries, mut fingerprints) = (Vec::new(), Vec::new());
+) -> Result<ReadEntries, serde_json::Error> {
+    let (mut entries, mut fingerprints, mut pending) = (Vec::new(), Vec::new(), None);
     // Parsed only where there is an entry of ours.
     let mut live: Option<Value> = None;
     for ManagedFieldsEntry {
@@ -84,6 +95,9 @@ pub(crate) fn read_entries(
                 none => none.insert(parts.value()?),
             };
             let mut set: FieldSet = serde_json::from_str(text.get())?;
+            if !of_status && is_applier(manager) {
+                pending = kstatus::pending(kind, live);
+            }
             if let (false, Value::Object(live)) = (of_status, &*live) {
                 fingerprint = values::fingerprint(&set, live, kind);
             }
@@ -103,7 +117,11 @@ pub(crate) fn read_entries(
         });
         fingerprints.push(fingerprint);
     }
-    Ok((entries, fingerprints))
+    Ok(ReadEntries {
+        entries,
+        values: fingerprints,
+        pending,
+    })
 }
 
 /// The fields of other clients at the paths that an object yields, as a JSON list of field sets; none if there are none. Those

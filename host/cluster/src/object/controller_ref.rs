@@ -8,8 +8,8 @@ use pilothouse_core::Kind;
 use pilothouse_core::diff::canonical::DESIRED_ANNOTATION;
 use pilothouse_core::kubernetes::path::FieldPath;
 use pilothouse_core::ownership::{
-    KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, OwnerLink, PROPAGATION_ANNOTATION, YIELD_ANNOTATION,
-    parse_owner_name,
+    AFTER_ANNOTATION, KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, OwnerLink, PROPAGATION_ANNOTATION,
+    YIELD_ANNOTATION, parse_owner_name,
 };
 use pilothouse_core::plugin::contract::Propagation;
 use serde::Deserialize;
@@ -46,6 +46,8 @@ pub(crate) struct OwnerParts {
     pub(crate) propagation: Option<Propagation>,
     /// The paths in the annotation of fields that it yields.
     pub(crate) yields: Vec<FieldPath>,
+    /// The annotation with the objects that it comes after.
+    pub(crate) after: Option<Box<str>>,
 }
 
 impl OwnerParts {
@@ -85,13 +87,14 @@ impl OwnerParts {
         let yields = yields
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
-        let digest = annotations.and_then(|it| it.desired);
+        let (digest, after) = annotations.map_or((None, None), |it| (it.desired, it.after));
         let stripped = || digest.as_ref().and_then(|_| stripped_owner(metadata, codec));
         Ok(Self {
             controller: controller.or_else(stripped).map(Box::new),
             digest,
             propagation,
             yields,
+            after,
         })
     }
 }
@@ -109,6 +112,8 @@ struct Annotations<'a> {
     propagation: Option<Cow<'a, str>>,
     #[serde(rename = "pilothouse.dev/yield", borrow, default)]
     yields: Option<Cow<'a, str>>,
+    #[serde(rename = "pilothouse.dev/after", default)]
+    after: Option<Box<str>>,
 }
 
 const _: () = assert!(matches!(DESIRED_ANNOTATION.as_bytes(), b"pilothouse.dev/desired"));
@@ -119,6 +124,7 @@ const _: () = assert!(matches!(
     b"pilothouse.dev/propagation"
 ));
 const _: () = assert!(matches!(YIELD_ANNOTATION.as_bytes(), b"pilothouse.dev/yield"));
+const _: () = assert!(matches!(AFTER_ANNOTATION.as_bytes(), b"pilothouse.dev/after"));
 
 /// The only label that is parsed.
 #[derive(Deserialize)]

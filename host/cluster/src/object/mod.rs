@@ -15,7 +15,7 @@ use std::sync::Arc;
 use pilothouse_core::kubernetes::fields::FieldSet;
 use pilothouse_core::kubernetes::path::Projection;
 use pilothouse_core::kubernetes::selector::Selector;
-use pilothouse_core::ownership::PROPAGATION_ANNOTATION;
+use pilothouse_core::ownership::{AFTER_ANNOTATION, PROPAGATION_ANNOTATION};
 use pilothouse_core::plugin::contract::Propagation;
 use pilothouse_core::text::depth::{Bounded, is_plain, is_too_deep};
 use pilothouse_core::{Kind, Name};
@@ -27,7 +27,7 @@ use serde_json::value::RawValue;
 use crate::cache::codec::{ObjectCodec, ObjectLayout, pack, packed_bytes, unpack};
 use crate::cache::decoding;
 pub use crate::object::apply_entry::MANAGER_PREFIX;
-use crate::object::apply_entry::{ApplyEntry, is_applier, read_entries, read_taken};
+use crate::object::apply_entry::{ApplyEntry, ReadEntries, is_applier, read_entries, read_taken};
 pub use crate::object::controller_ref::ControllerRef;
 use crate::object::controller_ref::OwnerParts;
 use crate::object::facts::{FactKeys, MetadataFacts, fingerprint};
@@ -54,6 +54,10 @@ pub struct CachedObject {
     propagation: Option<Propagation>,
     /// Fields of other clients among those that it yields, as a JSON list of field sets.
     taken: Option<Box<str>>,
+    /// The annotation with the objects that it comes after, whoever wrote it.
+    after: Option<Box<str>>,
+    /// The reason why it is not Current ([`pilothouse_core::status::kstatus::pending`]); none if a plugin does not apply it.
+    pending: Option<Box<str>>,
     /// Set if the visible part nests too deep to be read ([`pilothouse_core::text::depth`]).
     is_too_deep: bool,
     /// The host's entries of managedFields.
@@ -144,8 +148,13 @@ impl CachedObject {
             digest,
             propagation,
             yields,
+            after,
         } = OwnerParts::read(metadata, &name, codec)?;
-        let (entries, values) = read_entries(
+        let ReadEntries {
+            entries,
+            values,
+            pending,
+        } = read_entries(
             parts,
             kind,
             &name,
@@ -170,6 +179,8 @@ impl CachedObject {
             digest,
             propagation,
             taken: read_taken(metadata, &yields),
+            after,
+            pending: pending.map(String::into_boxed_str),
             is_too_deep,
             entries: codec.entries(&entries),
             values: values.into_boxed_slice(),
@@ -328,6 +339,8 @@ impl CachedObject {
             self.resource_version.len(),
             self.digest.as_ref().map_or(0, |digest| digest.len()),
             self.taken.as_ref().map_or(0, |taken| taken.len()),
+            self.after.as_ref().map_or(0, |after| after.len()),
+            self.pending.as_ref().map_or(0, |pending| pending.len()),
             self.packed.len(),
         ];
         size_of::<Self>() + size_of_val(&*self.values) + texts.iter().sum::<usize>()
@@ -348,9 +361,26 @@ impl CachedObject {
     /// The propagation with which a manager deletes the object, if it has applied one.
     pub fn propagation(&self, manager: &str) -> Option<Propagation> {
         let policy = self.propagation?;
-        let applied = self.entry(manager, false)?.field_set();
-        let annotations = applied.below("metadata")?.below("annotations")?;
-        annotations.below(PROPAGATION_ANNOTATION).map(|_| policy)
+        self.has_applied(manager, PROPAGATION_ANNOTATION).then_some(policy)
+    }
+
+    /// The annotation with the objects that it comes after, if a manager has applied one.
+    pub fn after(&self, manager: &str) -> Option<&str> {
+        let after = self.after.as_deref()?;
+        self.has_applied(manager, AFTER_ANNOTATION).then_some(after)
+    }
+
+    /// The reason why it is not Current by kstatus; none if it is, or if no plugin applies it.
+    pub fn pending(&self) -> Option<&str> {
+        self.pending.as_deref()
+    }
+
+    fn has_applied(&self, manager: &str, annotation: &str) -> bool {
+        let applied = self.entry(manager, false).map(|entry| entry.field_set());
+        let annotations = applied
+            .as_ref()
+            .and_then(|set| set.below("metadata")?.below("annotations"));
+        annotations.is_some_and(|annotations| annotations.below(annotation).is_some())
     }
 
     /// The fields of other managers at the paths that the object yields, by its annotation.
@@ -605,6 +635,30 @@ mod tests {
         };
         assert!(!one.is_held_like(&released, |manager| manager == "pilothouse/p"));
         assert!(one.is_held_like(&released, |manager| manager == "pilothouse/other"));
+    }
+
+    #[test]
+    fn why_a_plugins_object_is_not_current_is_kept_beside_it() {
+        let read = |manager: &str, status: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"web","generation":2,"annotations":{{"pilothouse.dev/after":"[\"batch/Job/a/x\"]"}},
+                "managedFields":[{{"manager":"{manager}","operation":"Apply","apiVersion":"v1",
+                "fieldsV1":{{"f:metadata":{{"f:annotations":{{"f:pilothouse.dev/after":{{}}}}}}}}}}]}},"status":{status}}}"#
+            );
+            CachedObject::read(&text, &Kind::new("x.dev", "v1", "X"), &Projection::default()).unwrap()
+        };
+        let waiting = read("pilothouse/p", r#"{"observedGeneration":1}"#);
+        assert!(
+            waiting.pending().unwrap().starts_with("InProgress: "),
+            "{:?}",
+            waiting.pending()
+        );
+        assert_eq!(read("pilothouse/p", r#"{"observedGeneration":2}"#).pending(), None);
+        for other in ["kubectl", "pilothouse/p/contributed"] {
+            assert_eq!(read(other, r#"{"observedGeneration":1}"#).pending(), None, "{other}");
+        }
+        assert_eq!(waiting.after("pilothouse/p"), Some(r#"["batch/Job/a/x"]"#));
+        assert_eq!(waiting.after("pilothouse/other"), None, "somebody else's has no effect");
     }
 
     #[test]

@@ -26,6 +26,11 @@ pub struct DesiredObject {
     pub lifecycle: Lifecycle,
     /// The fields that are left to another manager as soon as one sets them: paths through members of objects.
     pub yields: Vec<FieldPath>,
+    /// The objects of the same answer that it comes after: they are Current before it is made or changed, and it is gone
+    /// before they are deleted.
+    pub after: Vec<Key>,
+    /// The token with which it is made once: if it is gone, it is not made again with the same one.
+    pub once: Option<String>,
 }
 
 impl DesiredObject {

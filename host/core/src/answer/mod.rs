@@ -1,6 +1,7 @@
 //! Checks a guest's answer: parses it once, checks it against the grants and limits, and makes objects of it that the
 //! later stages need not check again.
 
+mod after;
 pub mod desired;
 mod objects;
 mod options;
@@ -12,11 +13,13 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use self::objects::{CheckedObject, check_object};
+use self::after::Candidate;
+use self::objects::{CheckedDesire, CheckedObject, check_object};
 use self::report::{check_condition, check_event, check_status};
 use crate::answer::desired::{DesiredObject, PrimaryName, UnservedObject, first_twice, invalid};
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::served::ServedKind;
+use crate::ownership::once::MAX_ONCE;
 use crate::plugin::contract::{Condition, Event, Lifecycle, Outcome, Ownership};
 use crate::plugin::grants::Grants;
 use crate::plugin::limits::Limits;
@@ -92,16 +95,17 @@ pub fn check(
     let mut owned: Vec<DesiredObject> = Vec::with_capacity(desired.len());
     let (mut contributed, mut unserved) = (Vec::new(), Vec::new());
     let mut seen = HashMap::with_capacity(desired.len());
+    let mut candidates = Vec::with_capacity(desired.len());
     for (position, wanted) in desired.into_iter().enumerate() {
         if wanted.ownership == Ownership::Contributed && wanted.lifecycle != Lifecycle::default() {
             return Err(invalid(format!(
                 "desired object {position} is contributed and has a lifecycle, which only owned objects have"
             )));
         }
-        let object = check_object(position, &wanted, primary, grants, &served)?;
+        let CheckedDesire { object, after } = check_object(position, &wanted, primary, grants, &served)?;
         let (kind, name) = match &object {
-            CheckedObject::Served(object) => (object.kind(), &object.name),
-            CheckedObject::Unserved(object) => (&*object.kind, &object.name),
+            CheckedObject::Served(object) => (&object.served.kind, &object.name),
+            CheckedObject::Unserved(object) => (&object.kind, &object.name),
         };
         // An object may be owned and contributed to: two managers write it.
         let is_owned = wanted.ownership == Ownership::Owned;
@@ -112,11 +116,25 @@ pub fn check(
                 kind.kind
             )));
         }
+        candidates.push(Candidate {
+            kind: kind.clone(),
+            name: name.clone(),
+            is_owned,
+            place: (matches!(object, CheckedObject::Served(_)) && is_owned).then_some(owned.len()),
+            after,
+        });
         match object {
             CheckedObject::Served(object) if is_owned => owned.push(object),
             CheckedObject::Served(object) => contributed.push(object),
             CheckedObject::Unserved(object) => unserved.push(object),
         }
+    }
+    after::resolve(&candidates, primary, grants, &mut owned)?;
+    let once = owned.iter().filter(|object| object.once.is_some()).count();
+    if once > MAX_ONCE {
+        return Err(invalid(format!(
+            "{once} desired objects have the option \"once\"; an answer has at most {MAX_ONCE}"
+        )));
     }
     let status = status.map(|text| check_status(&text)).transpose()?;
     for condition in &conditions {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::KindFacts;
+use super::after::Reference;
 use super::options::{CheckedOptions, check_options};
 use crate::answer::desired::{DesiredObject, PrimaryName, UnservedObject, invalid};
 use crate::diff::canonical::canonical;
@@ -16,7 +17,13 @@ use crate::plugin::manifest::{Access, Touch, is_label};
 use crate::status::failure::{Failure, Retry};
 use crate::status::reason::Reason;
 
-/// A desired object that was checked.
+/// A desired object that was checked, and those that it comes after, as the answer names them.
+pub(super) struct CheckedDesire {
+    pub(super) object: CheckedObject,
+    pub(super) after: Vec<Reference>,
+}
+
+/// A desired object that was checked by itself.
 pub(super) enum CheckedObject {
     /// An object that can be applied.
     Served(DesiredObject),
@@ -31,7 +38,7 @@ pub(super) fn check_object(
     primary: &PrimaryName<'_>,
     grants: &Grants,
     served: &impl Fn(&Kind) -> Option<ServedKind>,
-) -> Result<CheckedObject, Failure> {
+) -> Result<CheckedDesire, Failure> {
     let mut body: Map<String, Value> = serde_json::from_str(&wanted.object)
         .map_err(|error| invalid(format!("desired object {position} is not a JSON object: {error}")))?;
     let member = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -69,14 +76,15 @@ pub(super) fn check_object(
             return Err(failure);
         }
         let name = Name::new(given.as_deref().or(primary.name.namespace.as_deref()), &name);
-        check_options(position, wanted, &body, (&kind, &name), grants)?;
-        return Ok(CheckedObject::Unserved(UnservedObject {
+        let CheckedOptions { after, .. } = check_options(position, wanted, &body, (&kind, &name), grants)?;
+        let object = CheckedObject::Unserved(UnservedObject {
             kind: Arc::new(kind),
             name,
             may_be_cluster_scoped: given.is_none(),
             ownership: wanted.ownership,
             failure: failure.retry(Retry::Change),
-        }));
+        });
+        return Ok(CheckedDesire { object, after });
     };
     let namespace = place(&kind, &name, given, primary, served.facts)?;
     let name = Name::new(namespace.as_deref(), &name);
@@ -104,20 +112,28 @@ pub(super) fn check_object(
     }
     canonical(&mut body, &kind, served.facts.has_status)
         .map_err(|error| invalid(format!("desired object {position}, {} {name}: {error}", kind.kind)))?;
-    let CheckedOptions { lifecycle, yields } = check_options(position, wanted, &body, (&kind, &name), grants)?;
+    let CheckedOptions {
+        lifecycle,
+        yields,
+        after,
+        once,
+    } = check_options(position, wanted, &body, (&kind, &name), grants)?;
     if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
         match namespace {
             Some(namespace) => metadata.insert("namespace".to_owned(), Value::String(namespace)),
             None => metadata.remove("namespace"),
         };
     }
-    Ok(CheckedObject::Served(DesiredObject {
+    let object = CheckedObject::Served(DesiredObject {
         served,
         name,
         body,
         lifecycle,
         yields,
-    }))
+        after: Vec::new(),
+        once,
+    });
+    Ok(CheckedDesire { object, after })
 }
 
 /// The touch by which the manifest allows a desired object.

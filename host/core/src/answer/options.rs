@@ -2,12 +2,14 @@
 
 use serde_json::{Map, Value};
 
+use super::after::Reference;
 use crate::answer::desired::invalid;
 use crate::kubernetes::key::{Kind, Name};
 use crate::kubernetes::path::FieldPath;
+use crate::ownership::once::is_token;
 use crate::plugin::contract::{Desired, Lifecycle, Ownership, Propagation};
 use crate::plugin::grants::Grants;
-use crate::plugin::manifest::{ADOPT, MAX_OPTION, PROPAGATION, REPLACE, YIELD};
+use crate::plugin::manifest::{ADOPT, AFTER, MAX_OPTION, ONCE, PROPAGATION, REPLACE, YIELD};
 use crate::status::failure::Failure;
 use crate::text::printable::shorten;
 
@@ -23,6 +25,10 @@ pub(super) struct CheckedOptions {
     pub(super) lifecycle: Lifecycle,
     /// The fields that it yields.
     pub(super) yields: Vec<FieldPath>,
+    /// The objects that it comes after, as the answer names them.
+    pub(super) after: Vec<Reference>,
+    /// The token with which it is made once.
+    pub(super) once: Option<String>,
 }
 
 /// Checks the options of a desired object; `body` is that of the answer.
@@ -45,7 +51,8 @@ pub(super) fn check_options(
 fn read(wanted: &Desired, body: &Map<String, Value>, kind: &Kind, grants: &Grants) -> Result<CheckedOptions, String> {
     let options: Map<String, Value> = serde_json::from_str(&wanted.options)
         .map_err(|error| format!("has options that are not a JSON object: {error}"))?;
-    let (mut lifecycle, mut yields) = (wanted.lifecycle, Vec::new());
+    let (mut lifecycle, mut yields, mut after) = (wanted.lifecycle, Vec::new(), Vec::new());
+    let mut once = None;
     for (option, value) in &options {
         let wrong = |is: &str| {
             let value = shorten(value.to_string(), MAX_OPTION);
@@ -65,6 +72,16 @@ fn read(wanted: &Desired, body: &Map<String, Value>, kind: &Kind, grants: &Grant
                 };
             }
             YIELD => yields = read_yields(value, body)?.ok_or_else(|| wrong("a list of at most 32 field paths"))?,
+            AFTER => {
+                after = Reference::read_all(value).ok_or_else(|| {
+                    wrong("a list of at most 32 objects, each with apiVersion, kind, name and, if it has another one, namespace")
+                })?;
+            }
+            ONCE => {
+                let token = value.as_str().filter(|token| is_token(token));
+                let token = token.ok_or_else(|| wrong("a text of 1 to 128 bytes without control characters"))?;
+                once = Some(token.to_owned());
+            }
             _ => {
                 return Err(format!(
                     "has the option {:?}, which this host does not know; update the host, or remove the option",
@@ -78,7 +95,7 @@ fn read(wanted: &Desired, body: &Map<String, Value>, kind: &Kind, grants: &Grant
             ));
         }
     }
-    let has_options = lifecycle != wanted.lifecycle || !yields.is_empty();
+    let has_options = lifecycle != wanted.lifecycle || !yields.is_empty() || !after.is_empty() || once.is_some();
     if let Some(option) = options.keys().next().filter(|_| has_options)
         && wanted.ownership == Ownership::Contributed
     {
@@ -86,7 +103,11 @@ fn read(wanted: &Desired, body: &Map<String, Value>, kind: &Kind, grants: &Grant
             "is contributed and has the option {option:?}, which only owned objects have"
         ));
     }
-    for (option, is_set) in [(REPLACE, lifecycle.replace), (YIELD, !yields.is_empty())] {
+    for (option, is_set) in [
+        (REPLACE, lifecycle.replace),
+        (YIELD, !yields.is_empty()),
+        (ONCE, once.is_some()),
+    ] {
         if is_set && lifecycle.create_only {
             return Err(format!(
                 "has the option {option:?} and the lifecycle create-only, which says that it is never changed; leave one of the two out"
@@ -101,7 +122,12 @@ fn read(wanted: &Desired, body: &Map<String, Value>, kind: &Kind, grants: &Grant
             kind.kind
         ));
     }
-    Ok(CheckedOptions { lifecycle, yields })
+    Ok(CheckedOptions {
+        lifecycle,
+        yields,
+        after,
+        once,
+    })
 }
 
 /// Reads the paths that an object yields; none if the value is no list of texts, or too long. Each path leads through

@@ -225,6 +225,134 @@ fn propagation_adopt_and_yield_are_read() {
     );
 }
 
+fn named(name: &str, after: &Value) -> Desired {
+    Desired {
+        object: json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}).to_string(),
+        ownership: Ownership::Owned,
+        lifecycle: Lifecycle::default(),
+        options: json!({"after": after}).to_string(),
+    }
+}
+
+fn check_desired(desired: Vec<Desired>) -> Result<CheckedAnswer, Failure> {
+    check_outcome(Outcome {
+        desired,
+        ..Outcome::default()
+    })
+}
+
+#[test]
+fn an_object_comes_after_others_of_the_answer() {
+    let of = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name});
+    let space = json!({"apiVersion": "v2", "kind": "Namespace", "name": "space", "namespace": "any"});
+    let namespace = Desired {
+        object: json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "space"}}).to_string(),
+        ..named("", &json!([]))
+    };
+    let web = named("web", &json!([of("db"), space, of("db")]));
+    let answer = check_desired(vec![web, namespace, named("db", &json!([]))]).unwrap();
+    let after: Vec<_> = answer.owned[0].after.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        after,
+        ["Namespace space", "ConfigMap home/db"],
+        "in the order of the answer, each once"
+    );
+    assert!(answer.owned[1..].iter().all(|object| object.after.is_empty()));
+    let optional = json!([{"apiVersion": "z.dev/v1", "kind": "Unserved", "name": "x"}]);
+    let answer = check_desired(vec![
+        named("web", &optional),
+        unserved(r#"{"name":"x"}"#, Ownership::Owned),
+    ])
+    .unwrap();
+    assert_eq!(answer.owned[0].after[0].to_string(), "Unserved home/x");
+}
+
+#[test]
+fn an_order_that_cannot_be_kept_is_refused_with_its_objects() {
+    let of = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name});
+    let message = |desired: Vec<Desired>| check_desired(desired).unwrap_err().message;
+    let circle = message(vec![
+        named("a", &json!([of("b")])),
+        named("b", &json!([of("c")])),
+        named("c", &json!([of("b")])),
+    ]);
+    assert_eq!(
+        circle,
+        "controller c: objects come after each other in a circle by their option \"after\": ConfigMap home/b after ConfigMap home/c \
+         after ConfigMap home/b; fix the plugin"
+    );
+    assert_eq!(
+        message(vec![named("a", &json!([of("a")]))]),
+        "controller c: desired object 0, ConfigMap home/a, has the option \"after\" with ConfigMap a, which is the object itself; leave \
+         it out; fix the plugin"
+    );
+    let mut elsewhere = of("b");
+    elsewhere["namespace"] = json!("elsewhere");
+    for missing in [
+        of("c"),
+        elsewhere,
+        json!({"apiVersion": "x.dev/v1", "kind": "ConfigMap", "name": "b"}),
+    ] {
+        let message = message(vec![named("a", &json!([missing])), named("b", &json!([]))]);
+        assert!(
+            message.contains("desired object 0, ConfigMap home/a, has the option"),
+            "{message}"
+        );
+        assert!(
+            message.contains("is not among the owned objects of the answer"),
+            "{message}"
+        );
+    }
+    let mut theirs = unserved(r#"{"name":"b"}"#, Ownership::Contributed);
+    let of_theirs = json!([{"apiVersion": "z.dev/v1", "kind": "Unserved", "name": "b"}]);
+    let contributed = message(vec![named("a", &of_theirs), theirs.clone()]);
+    assert!(contributed.contains("is not among the owned objects"), "{contributed}");
+    theirs.options = json!({"after": of_theirs}).to_string();
+    assert!(message(vec![theirs]).contains("which only owned objects have"));
+}
+
+#[test]
+fn an_object_is_made_once_for_a_token() {
+    let with = |options: Value| Desired {
+        options: options.to_string(),
+        ..named("a", &json!([]))
+    };
+    let answer = check_desired(vec![with(json!({"once": "v1"}))]).unwrap();
+    assert_eq!(answer.owned[0].once.as_deref(), Some("v1"));
+    for wrong in [json!(""), json!(1), json!(null), json!("a\nb"), json!("x".repeat(129))] {
+        let message = check_desired(vec![with(json!({"once": wrong}))]).unwrap_err().message;
+        assert!(message.contains("has the option \"once\" with"), "{message}");
+        assert!(message.contains("a text of 1 to 128 bytes"), "{message}");
+    }
+    let mut never_changed = with(json!({"once": "v1"}));
+    never_changed.lifecycle.create_only = true;
+    let message = check_desired(vec![never_changed]).unwrap_err().message;
+    assert!(message.contains("\"once\" and the lifecycle create-only"), "{message}");
+}
+
+#[test]
+fn an_order_is_a_list_of_objects() {
+    let of = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name});
+    let more = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"});
+    let many = json!(vec![of("a"); 33]);
+    for wrong in [
+        json!("a"),
+        of("a"),
+        json!(["a"]),
+        json!([{"kind": "ConfigMap", "name": "a"}]),
+        json!([more]),
+        many,
+    ] {
+        let message = check_desired(vec![named("b", &wrong)]).unwrap_err().message;
+        assert!(message.contains("has the option \"after\" with"), "{message}");
+        assert!(
+            message.contains("a list of at most 32 objects, each with apiVersion, kind, name"),
+            "{message}"
+        );
+    }
+    assert!(check_desired(vec![named("b", &json!([]))]).is_ok());
+}
+
 #[test]
 fn options_that_do_not_suit_an_object_are_refused_by_name() {
     let with = |object: &str, options: &str| {

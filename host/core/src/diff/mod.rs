@@ -19,6 +19,7 @@
 pub mod canonical;
 pub mod contest;
 pub mod emptied;
+pub mod order;
 pub mod preview;
 pub mod yielding;
 
@@ -31,7 +32,8 @@ use crate::kubernetes::fields::{FieldSet, LeafSemantics, Missing};
 use crate::kubernetes::key::Kind;
 use crate::kubernetes::types::Types;
 use crate::kubernetes::values;
-use crate::ownership::{self, CurrentOwner, Owner, OwnerLink, YIELD_ANNOTATION};
+use crate::ownership::once::ONCE_ANNOTATION;
+use crate::ownership::{self, AFTER_ANNOTATION, CurrentOwner, Owner, OwnerLink, YIELD_ANNOTATION};
 use crate::plugin::contract::Propagation;
 
 /// The cached state of a live object, as far as ownership is concerned.
@@ -143,6 +145,13 @@ pub fn body(desired: &mut DesiredObject, owner: &Owner) -> (Map<String, Value>, 
     if !desired.yields.is_empty() {
         let paths = serde_json::to_string(&desired.yields).expect("paths are text");
         ownership::set(&mut value["metadata"], "annotations", YIELD_ANNOTATION, paths);
+    }
+    if !desired.after.is_empty() {
+        let after = order::annotation(&desired.after);
+        ownership::set(&mut value["metadata"], "annotations", AFTER_ANNOTATION, after);
+    }
+    if let Some(token) = &desired.once {
+        ownership::set(&mut value["metadata"], "annotations", ONCE_ANNOTATION, token.clone());
     }
     let digest = digest(&value);
     ownership::set(
@@ -266,6 +275,8 @@ mod tests {
             body: body.as_object().unwrap().clone(),
             lifecycle: Lifecycle::default(),
             yields: Vec::new(),
+            after: Vec::new(),
+            once: None,
         }
     }
 

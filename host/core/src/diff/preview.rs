@@ -73,6 +73,9 @@ pub struct PreviewedChange {
     pub fields: Vec<FieldChange>,
     /// The number of further fields.
     pub more_fields: usize,
+    /// The objects that have to be Current first: `Job default/migrate`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
     /// A digest of all desired fields, including masked and shortened values. Two versions of a plugin with the same
     /// digest want the same.
     #[serde(skip)]
@@ -87,9 +90,13 @@ impl fmt::Display for PreviewedChange {
             object,
             fields,
             more_fields,
+            after,
             digest: _,
         } = self;
         write!(formatter, "{act:?} {object}")?;
+        if !after.is_empty() {
+            write!(formatter, ", after {}", after.join(", "))?;
+        }
         for FieldChange { path, from, to } in fields {
             let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
             write!(formatter, "; {path}: {} becomes {}", shown(from), shown(to))?;
@@ -109,6 +116,7 @@ impl PreviewedChange {
             object,
             fields: Vec::new(),
             more_fields: 0,
+            after: Vec::new(),
             digest: String::new(),
         }
     }
@@ -188,6 +196,7 @@ impl PreviewedChange {
             object,
             fields,
             more_fields,
+            after: Vec::new(),
             digest: String::new(),
         }
     }
@@ -405,6 +414,18 @@ mod tests {
         );
         let secret = update("Secret", &live, &json!({}), Some(&json!({"f:data": {"f:a": {}}})));
         assert_eq!(secret.fields, [field(".data", Some("***"), None)]);
+    }
+
+    #[test]
+    fn a_change_shows_what_it_comes_after() {
+        let change = PreviewedChange {
+            after: vec!["Job a/migrate".into(), "Secret a/key".into()],
+            ..update("Thing", &json!({"size": 1}), &json!({"size": 2}), None)
+        };
+        assert_eq!(
+            change.to_string(),
+            "Update it, after Job a/migrate, Secret a/key; .size: 1 becomes 2"
+        );
     }
 
     #[test]

@@ -60,6 +60,8 @@ mod tests {
                 ..Lifecycle::default()
             },
             yields: Vec::new(),
+            after: Vec::new(),
+            once: None,
         };
         let entry = json!({"manager": manager, "operation": operation, "fieldsV1": {"f:data": {"f:k": {}, "f:z": {}}}});
         judge(&desired, &body, &[entry], "pilothouse/p")

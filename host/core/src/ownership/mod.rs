@@ -19,6 +19,7 @@
 
 pub mod adoption;
 pub mod consent;
+pub mod once;
 pub mod recreate;
 pub mod takeover;
 
@@ -46,13 +47,18 @@ pub const PROPAGATION_ANNOTATION: &str = "pilothouse.dev/propagation";
 /// The annotation with the paths that an object yields, a JSON list: the cache keeps who else sets these fields.
 pub const YIELD_ANNOTATION: &str = "pilothouse.dev/yield";
 
+/// The annotation with the objects that an object comes after, a JSON list: they are deleted after it.
+pub const AFTER_ANNOTATION: &str = "pilothouse.dev/after";
+
 /// The annotations of the host on a child. A plugin cannot set them.
-pub const ANNOTATIONS: [&str; 5] = [
+pub const ANNOTATIONS: [&str; 7] = [
     DESIRED_ANNOTATION,
     OWNER_ANNOTATION,
     KEEP_ANNOTATION,
     PROPAGATION_ANNOTATION,
     YIELD_ANNOTATION,
+    AFTER_ANNOTATION,
+    once::ONCE_ANNOTATION,
 ];
 
 /// The finalizer of an object whose deletion orphans its dependents: Kubernetes' garbage collector removes the owner
@@ -282,6 +288,8 @@ mod tests {
                 ..Lifecycle::default()
             },
             yields: Vec::new(),
+            after: Vec::new(),
+            once: None,
         }
     }
 

@@ -114,7 +114,7 @@ pub struct Controller {
 }
 
 /// The supported members of a desired object's `options`.
-pub const OPTIONS: [&str; 4] = [REPLACE, PROPAGATION, ADOPT, YIELD];
+pub const OPTIONS: [&str; 6] = [REPLACE, PROPAGATION, ADOPT, YIELD, AFTER, ONCE];
 
 /// The option of an owned object that is recreated where the desired object changes.
 pub const REPLACE: &str = "replace";
@@ -127,6 +127,12 @@ pub const ADOPT: &str = "adopt";
 
 /// The option of an owned object that names the fields that are left to other managers.
 pub const YIELD: &str = "yield";
+
+/// The option of an owned object that names the objects of the answer that have to be Current before it is made or changed.
+pub const AFTER: &str = "after";
+
+/// The option of an owned object that is made once for each token, whatever becomes of it.
+pub const ONCE: &str = "once";
 
 fn options_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({"type": "array", "default": [], "items": {"type": "string", "enum": OPTIONS}})
@@ -319,6 +325,11 @@ impl std::fmt::Display for Filter {
 }
 
 impl Controller {
+    /// Reports whether the host writes the metadata of its primaries: a finalizer, or a note of what was made once.
+    pub fn is_marked(&self) -> bool {
+        self.finalizer.is_some() || self.options.iter().any(|option| option == ONCE)
+    }
+
     /// The admission settings for its primaries. Kinds without a brought CRD are reviewed only if the manifest says so.
     pub fn effective_admission(&self, brings_crd: bool) -> Option<Admission> {
         self.admission.clone().or_else(|| brings_crd.then(Admission::default))
@@ -691,7 +702,7 @@ mod tests {
         assert_eq!(with(json!(["replace"])), Ok(()));
         let refused = with(json!(["replace", "defer"])).unwrap_err();
         let words = "manifest member controllers[0].options[1]: this host does not know the option \"defer\" of desired objects, only \
-                     replace, propagation, adopt, yield; run a host that knows it";
+                     replace, propagation, adopt, yield, after, once; run a host that knows it";
         assert!(refused.starts_with(words), "{refused}");
     }
 

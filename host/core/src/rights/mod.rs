@@ -41,8 +41,8 @@ pub const MAX_NAMESPACES: usize = 1000;
 pub struct KindUse {
     /// Set if its objects are reconciled.
     pub is_primary: bool,
-    /// Set if its objects get a finalizer.
-    pub has_finalizer: bool,
+    /// Set if its objects get a finalizer, or a note of what was made once.
+    pub is_marked: bool,
     /// Set if the plugin owns objects of the kind.
     pub is_owned: bool,
     /// Set if the plugin contributes to objects of the kind.
@@ -53,7 +53,7 @@ impl KindUse {
     /// The verbs of the requests for single objects. Reads are served from the cache, so they need none. Server-side
     /// apply is a patch, and needs `create` where the object is absent.
     pub fn verbs(self) -> &'static [Verb] {
-        let patches = self.is_contributed || (self.is_primary && self.has_finalizer);
+        let patches = self.is_contributed || (self.is_primary && self.is_marked);
         match self {
             Self { is_owned: true, .. } => &[Verb::Get, Verb::Create, Verb::Patch, Verb::Delete],
             _ if patches => &[Verb::Get, Verb::Patch],
@@ -72,8 +72,8 @@ pub struct ControllerNeeds<'a> {
     pub kind: &'a Kind,
     /// Set if it waits for its primary kind where that is not served.
     pub is_optional: bool,
-    /// Set if its primaries get a finalizer.
-    pub has_finalizer: bool,
+    /// Set if its primaries get a finalizer, or a note of what was made once.
+    pub is_marked: bool,
     /// Set if the plugin brings the CRD of its primaries, so that their status is written.
     pub brings_crd: bool,
     /// The webhooks that review its primaries.
@@ -225,7 +225,7 @@ impl<'a> ControllerNeeds<'a> {
                 name: &controller.name,
                 kind: &controller.kind,
                 is_optional: controller.optional,
-                has_finalizer: controller.finalizer.is_some(),
+                is_marked: controller.is_marked(),
                 brings_crd,
                 asked: match controller.effective_admission(brings_crd) {
                     Some(_) => exports.about(controller),
@@ -317,7 +317,7 @@ impl Derivation<'_> {
         };
         let primary_use = KindUse {
             is_primary: true,
-            has_finalizer: controller.has_finalizer,
+            is_marked: controller.is_marked,
             ..KindUse::default()
         };
         self.watch(primary, &Reach::all());

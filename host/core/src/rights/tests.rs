@@ -110,6 +110,17 @@ fn a_finalizer_is_a_patch_of_the_primary() {
 }
 
 #[test]
+fn a_note_of_what_was_made_once_is_a_patch_of_the_primary() {
+    let mut checked = checked("Namespaced", None, &json!([]));
+    checked.manifest.controllers[0].options = vec!["once".to_owned()];
+    let rights = rights(&checked, &Confinement::default());
+    assert_eq!(
+        lines(&rights.account),
+        ["*: get,list,watch,patch webs.x.dev", "*: patch webs/status.x.dev"]
+    );
+}
+
+#[test]
 fn status_is_written_only_where_the_plugin_brings_the_crd() {
     let checked = checked("Namespaced", None, &json!([]));
     let mut needs = ControllerNeeds::of(&checked, AdmissionExports::default());

@@ -25,6 +25,7 @@ pub mod annotations;
 pub mod backoff;
 pub mod failure;
 pub mod host_conditions;
+pub mod kstatus;
 pub mod reason;
 pub mod undeclared;
 

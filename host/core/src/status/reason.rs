@@ -33,7 +33,7 @@ pub enum Reason {
     Forbidden,
     /// The API server did not answer, or could not.
     ClusterUnavailable,
-    /// An object is being deleted and obstructs its successor.
+    /// An object is being deleted and obstructs its successor, or another one has to be Current, or gone, first.
     Waiting,
     /// The namespace in which something is to be created does not exist.
     NamespaceNotFound,

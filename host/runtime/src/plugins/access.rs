@@ -15,6 +15,7 @@ use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::write::identity::Impersonation;
 use pilothouse_cluster::write::permissions::{Permission, account_has, listed};
 use pilothouse_core::Kind;
+use pilothouse_core::plugin::manifest::ONCE;
 use pilothouse_core::rights::objects::account_name;
 use pilothouse_core::rights::resources::Resources;
 use pilothouse_core::rights::rules::{Place, Verb};
@@ -593,7 +594,7 @@ fn needs(
         name: &lane.controller,
         kind: lane.grants.primary(),
         is_optional: lane.is_optional,
-        has_finalizer: lane.finalizer.is_some(),
+        is_marked: lane.finalizer.is_some() || lane.grants.lists_option(ONCE),
         brings_crd: lane.brings_crd,
         asked: if is_asked {
             lane.asked

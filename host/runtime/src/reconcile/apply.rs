@@ -32,7 +32,9 @@ use crate::lanes::lane::Lane;
 use crate::lanes::primary::PrimaryRef;
 use crate::queue::{Cause, RequeueAt, TriggerReason, Writes, WrittenBody};
 use crate::reconcile::contribute::{Contributed, ResumeSlot, contribute};
+use crate::reconcile::write::after::Order;
 use crate::reconcile::write::collision::{Clearing, Successor};
+use crate::reconcile::write::once::OncePlan;
 use crate::reconcile::write::requests::{Deleted, Requests, version};
 use crate::reconcile::write::takeover;
 use crate::state::tables::history::Revert;
@@ -110,6 +112,7 @@ pub async fn apply(
     let Planned {
         steps,
         prune,
+        later,
         going,
         contributed,
         mut answer,
@@ -123,6 +126,8 @@ pub async fn apply(
         lane,
         primary_ref,
         requests: Requests::new(host, lane, primary_ref),
+        order: Order::of(&steps, &owner),
+        once: OncePlan::of(lane, &steps, &owner, primary),
         owner,
         sends_refused,
         applied: Applied {
@@ -131,10 +136,7 @@ pub async fn apply(
             ..Applied::default()
         },
     };
-    let desired: Vec<Key> = steps
-        .iter()
-        .map(|step| key(&step.desired.served, &step.desired.name))
-        .collect();
+    let desired: Vec<Key> = steps.iter().map(PlannedObject::key).collect();
     let unserved_keys: Vec<Vec<Key>> = unserved.iter().map(|object| object.keys().collect()).collect();
     let was_desired = |key: &Key, failure: &Failure| {
         host.state.was_desired(primary_ref, key)
@@ -147,7 +149,7 @@ pub async fn apply(
         work.applied.fail(object.failure);
     }
     for (step, key) in steps.into_iter().zip(&desired) {
-        let was_made = work.is_made(&step);
+        let was_made = is_made(&step, &work.owner);
         if let Err(failure) = work.carry_out(step).await {
             let is_new = !was_made && !was_desired(key, &failure);
             // The server has not answered whether it accepts the object.
@@ -155,10 +157,11 @@ pub async fn apply(
             if is_new || is_unanswered {
                 unmade.push(key);
             }
-            work.applied.fail(failure);
+            work.fail_step(failure);
         }
     }
     if let Some(primary) = primary {
+        work.note_once(primary).await;
         let targets: Vec<_> = contributed.iter().map(|it| key(&it.served, &it.name)).collect();
         let Contributed { failures, wrote, turn } = contribute(host, lane, primary_ref, primary, contributed).await;
         work.applied.turn = turn;
@@ -187,6 +190,7 @@ pub async fn apply(
             work.applied.fail(failure);
         }
     }
+    work.leave_for_later(&later);
     for (served, child) in going {
         work.applied.fail(work.wait_for_collector(&served, &child));
     }
@@ -230,6 +234,8 @@ pub struct PlanExecution<'a> {
     pub(super) requests: Requests<'a>,
     pub(super) owner: Owner,
     pub(super) sends_refused: bool,
+    pub(super) order: Order,
+    pub(super) once: OncePlan,
     pub(super) applied: Applied,
 }
 
@@ -242,6 +248,7 @@ impl PlanExecution<'_> {
         }
         let mut looks = 0;
         loop {
+            self.wait_for_others(&step)?;
             let error = match self.act(&step).await? {
                 StepResult::Done => return Ok(()),
                 StepResult::Outdated(error) => error,
@@ -256,23 +263,21 @@ impl PlanExecution<'_> {
 
     /// Returns `true` if nothing is written for the primary any more; its change has queued it. It is paused, or deleted
     /// with orphan propagation: an owner reference written then would let the garbage collector delete the object.
-    fn is_held_back(&self) -> bool {
+    pub(super) fn is_held_back(&self) -> bool {
         let name = &self.primary_ref.name;
         self.host.state.holds_writes_back(self.lane, name, &self.owner.uid)
-    }
-
-    /// Returns `true` if an object was created for this owner before, as far as the cache knows.
-    fn is_made(&self, step: &PlannedObject) -> bool {
-        let controller = step.live.as_ref().and_then(|live| live.controller.as_ref());
-        controller.is_some_and(|controller| *controller.uid == *self.owner.uid)
     }
 
     async fn act(&mut self, step: &PlannedObject) -> Result<StepResult, Failure> {
         match &step.action {
             Action::Nothing => {
                 self.recall_unpersisted(step);
+                if let Some(live) = &step.live {
+                    self.remember_made(step, || live.clone());
+                }
                 Ok(StepResult::Done)
             }
+            Action::Create if self.is_noted(step).await? => Ok(StepResult::Done),
             Action::Create => {
                 self.refused_before(step)?;
                 self.create(step).await
@@ -457,6 +462,9 @@ impl PlanExecution<'_> {
         if step.desired.lifecycle.replace && is_ours {
             self.replace_if_other(step).await?;
         }
+        if held {
+            self.make_again(step).await?;
+        }
         let (takers, yields) = (self.takers(step, difference).await, !step.desired.yields.is_empty());
         let object = match self.apply_past_others(step, live).await? {
             Ok(object) => object,
@@ -557,6 +565,7 @@ impl PlanExecution<'_> {
         let propagation = step.desired.lifecycle.propagation;
         let members = ownership::rebind(&object.value()["metadata"], &self.owner, bond, propagation);
         if members.is_empty() {
+            self.remember_made(step, || Arc::new(object));
             return Ok(StepResult::Done);
         }
         let key = key(&step.desired.served, &step.desired.name);
@@ -567,7 +576,8 @@ impl PlanExecution<'_> {
             version,
         );
         match sent.await {
-            Ok(_) => {
+            Ok(object) => {
+                self.remember_made(step, || Arc::new(object));
                 self.wrote(step, WrittenBody::of(&(&step.digest, bond, propagation)));
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = title, ?bond, "changed the owner of the object");
                 Ok(StepResult::Done)
@@ -643,7 +653,7 @@ impl PlanExecution<'_> {
     }
 
     /// Deletes an object whose successor the server accepts.
-    async fn renew(
+    pub(super) async fn renew(
         &mut self,
         step: &PlannedObject,
         live: &Value,
@@ -668,7 +678,7 @@ impl PlanExecution<'_> {
     }
 
     /// The whole live object of a step.
-    async fn live_whole(&self, step: &PlannedObject) -> Result<Value, Failure> {
+    pub(super) async fn live_whole(&self, step: &PlannedObject) -> Result<Value, Failure> {
         let Some(known) = &step.live else {
             return Err(unknown_object(step));
         };
@@ -686,6 +696,9 @@ impl PlanExecution<'_> {
 
     /// Deletes an object; it is recreated after its deletion was observed.
     async fn delete_predecessor(&mut self, step: &PlannedObject, live: &Value, cause: &str) -> Failure {
+        if let Err(failure) = self.delete_followers(step).await {
+            return failure;
+        }
         let (served, title) = (&step.desired.served, step.desired.title());
         self.depend_on_obstacle(step);
         let chosen = step.desired.lifecycle.propagation;
@@ -777,6 +790,7 @@ impl PlanExecution<'_> {
     /// request and not one for each reconcile. Values that it rewrites, or stores in another form, are remembered
     /// likewise.
     pub(super) fn remember_unpersisted(&mut self, step: &PlannedObject, object: &CachedObject) {
+        self.remember_made(step, || Arc::new(object.clone()));
         let key = key(&step.desired.served, &step.desired.name);
         let entry = object.entry(self.lane.writer.manager(), false);
         let set = entry.map(|entry| entry.field_set());
@@ -852,6 +866,12 @@ fn refusal_digest(step: &PlannedObject) -> Cow<'_, str> {
         (Action::AdoptUnowned, Some(live)) => format!("adopt {} {}", step.digest, live.resource_version).into(),
         _ => (&*step.digest).into(),
     }
+}
+
+/// Returns `true` if an object was created for an owner before, as far as the cache knows.
+pub(super) fn is_made(step: &PlannedObject, owner: &Owner) -> bool {
+    let controller = step.live.as_ref().and_then(|live| live.controller.as_ref());
+    controller.is_some_and(|controller| *controller.uid == *owner.uid)
 }
 
 /// The failure for an object that another plugin applies.

@@ -2,7 +2,6 @@
 //! kind, once, if our entry alone does not tell whether a field was taken.
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -11,10 +10,13 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::{AppliedFields, CachedObject, ControllerRef};
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::answer::desired::DesiredObject;
+use pilothouse_core::diff::order::{ToGo, first_to_go, in_order, waits};
 use pilothouse_core::diff::yielding::{self, Location};
 use pilothouse_core::diff::{self, Action, Difference, LiveEntry, LiveOwnership};
+use pilothouse_core::ownership::once::{Memory, ONCE_ANNOTATION};
 use pilothouse_core::ownership::{CurrentOwner, Owner, OwnerLink};
 use pilothouse_core::plugin::contract::Propagation;
+use pilothouse_core::plugin::manifest::ONCE;
 use pilothouse_core::{Key, Kind, Name};
 use serde_json::{Map, Value};
 
@@ -31,6 +33,8 @@ pub struct Planned {
     pub steps: Vec<PlannedObject>,
     /// Objects of ours that are no longer desired.
     pub prune: Vec<LeftChild>,
+    /// Objects of ours that are no longer desired, each with one that comes after it and has to be gone before.
+    pub later: Vec<(LeftChild, LeftChild)>,
     /// Objects of ours that are no longer desired, and are held by the garbage collector until it has dealt with their
     /// dependents.
     pub going: Vec<LeftChild>,
@@ -63,6 +67,11 @@ pub struct PlannedObject {
 }
 
 impl PlannedObject {
+    /// Key of the object.
+    pub fn key(&self) -> Key {
+        key(&self.desired.served, &self.desired.name)
+    }
+
     /// Our entry in the cached object.
     pub fn entry(&self, lane: &Lane) -> Option<AppliedFields<'_>> {
         self.live.as_ref()?.entry(lane.writer.manager(), false)
@@ -84,6 +93,13 @@ impl PlannedObject {
             action,
             ..self
         }
+    }
+
+    /// Returns `true` if it is carried out only once the objects that it comes after are Current.
+    pub fn waits(&self, lane: &Lane) -> bool {
+        let applied = self.live.as_ref().and_then(|live| live.digest.as_deref());
+        let may_be_taken_over = self.action == Action::Foreign && !lane.former_managers.is_empty();
+        !self.desired.after.is_empty() && (may_be_taken_over || waits(&self.action, applied, &self.digest))
     }
 
     fn is_unclear(&self) -> bool {
@@ -111,6 +127,8 @@ pub struct Decider<'a> {
     pub snapshot: OwnerSnapshot,
     /// Set if values that the server rewrites are applied once more.
     pub is_resync: bool,
+    /// Objects that were made once for the owner.
+    pub memory: Memory,
 }
 
 /// Compares the desired objects with the cache.
@@ -139,9 +157,8 @@ pub async fn diff(host: &HostContext, lane: &Lane, owner: &Owner, validated: Val
 
 async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated, is_resync: bool) -> Planned {
     let Validated { mut answer, wake_at } = validated;
-    let mut owned = std::mem::take(&mut answer.owned);
+    let owned = in_order(std::mem::take(&mut answer.owned));
     let contributed = std::mem::take(&mut answer.contributed);
-    owned.sort_by_key(|desired| diff::rank(desired.kind()));
     let keys: Vec<Key> = owned
         .iter()
         .map(|desired| key(&desired.served, &desired.name))
@@ -157,6 +174,7 @@ async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
         host,
         lane,
         owner,
+        memory: memory(lane, owner, snapshot.primary.as_deref()),
         snapshot,
         is_resync,
     };
@@ -165,10 +183,11 @@ async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
         decider.plan(desired, live, unpersisted.as_ref())
     };
     let steps = owned.into_iter().zip(objects).map(step).collect();
-    let (going, prune) = undesired(children, owner, &keys.into_iter().collect());
+    let Undesired { going, prune, later } = undesired(lane, children, owner, &keys.into_iter().collect());
     Planned {
         steps,
         prune,
+        later,
         going: going
             .into_iter()
             .filter(|(_, child)| is_held_by_collector(lane, child))
@@ -184,11 +203,13 @@ async fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
 impl<'a> Decider<'a> {
     /// Makes a decider for the present state.
     pub fn new(host: &'a HostContext, lane: &'a Lane, owner: &'a Owner) -> Self {
+        let snapshot = host.state.owner_snapshot(owner);
         Self {
             host,
             lane,
             owner,
-            snapshot: host.state.owner_snapshot(owner),
+            memory: memory(lane, owner, snapshot.primary.as_deref()),
+            snapshot,
             is_resync: false,
         }
     }
@@ -237,10 +258,17 @@ impl<'a> Decider<'a> {
             owner,
             snapshot,
             is_resync: _,
+            memory,
         } = self;
         let Some(object) = live else {
+            let is_made = |token: &String| memory.made(&key(&desired.served, &desired.name), token).is_some();
+            let is_over = desired.once.as_ref().is_some_and(is_made);
             return Decision {
-                action: diff::decide(desired, body, digest, owner, None),
+                action: if is_over {
+                    Action::Nothing
+                } else {
+                    diff::decide(desired, body, digest, owner, None)
+                },
                 yielded: Vec::new(),
             };
         };
@@ -288,6 +316,13 @@ impl<'a> Decider<'a> {
         };
         Decision { action, yielded }
     }
+}
+
+/// The objects that a plugin has made once for an owner, by the annotation of the owner.
+pub fn memory(lane: &Lane, owner: &Owner, primary: Option<&CachedObject>) -> Memory {
+    let primary = primary.filter(|_| lane.grants.lists_option(ONCE));
+    let text = primary.and_then(|primary| primary.annotation(ONCE_ANNOTATION));
+    Memory::read(text.as_deref(), lane.writer.manager(), &owner.uid)
 }
 
 /// Key of an object.
@@ -339,10 +374,38 @@ pub fn is_held_by_collector(lane: &Lane, child: &CachedObject) -> bool {
     propagation.is_some_and(Propagation::holds_object)
 }
 
-/// Children that this plugin applied for the owner and that are no longer wanted, in the reverse order of their creation:
-/// first those that are being deleted, then the living ones. Kept objects are excluded.
-fn undesired(mut children: Vec<LeftChild>, owner: &Owner, wanted: &HashSet<Key>) -> (Vec<LeftChild>, Vec<LeftChild>) {
+/// Children that this plugin applied for the owner and that are no longer wanted, in the reverse order of their creation.
+/// Kept objects are excluded.
+struct Undesired {
+    /// Those that are being deleted.
+    going: Vec<LeftChild>,
+    /// Those to delete now.
+    prune: Vec<LeftChild>,
+    /// Those to delete later, each with one that has to be gone before.
+    later: Vec<(LeftChild, LeftChild)>,
+}
+
+fn undesired(lane: &Lane, mut children: Vec<LeftChild>, owner: &Owner, wanted: &HashSet<Key>) -> Undesired {
     children.retain(|(served, child)| is_named(child, owner) && !wanted.contains(&key(served, &child.name)));
-    children.sort_by_key(|(served, _)| Reverse(diff::rank(&served.kind)));
-    children.into_iter().partition(|(_, child)| child.deleting)
+    // The order decides what a message says, so that it has to be the same each time.
+    children.sort_by(|(one_served, one), (other_served, other)| {
+        let rank = diff::rank(&other_served.kind).cmp(&diff::rank(&one_served.kind));
+        rank.then_with(|| (&one_served.kind, &one.name).cmp(&(&other_served.kind, &other.name)))
+    });
+    let to_go = children.iter().map(|(served, child)| ToGo {
+        kind: &served.kind,
+        name: &child.name,
+        after: child.after(lane.writer.manager()),
+        is_going: child.deleting,
+    });
+    let first = first_to_go(&to_go.collect::<Vec<_>>());
+    let (mut going, mut prune, mut later) = (Vec::new(), Vec::new(), Vec::new());
+    for (child, first) in children.iter().zip(first) {
+        match first {
+            _ if child.1.deleting => going.push(child.clone()),
+            Some(first) => later.push((child.clone(), children[first].clone())),
+            None => prune.push(child.clone()),
+        }
+    }
+    Undesired { going, prune, later }
 }

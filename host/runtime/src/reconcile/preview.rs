@@ -38,9 +38,15 @@ pub async fn preview(
     let mut changes = Vec::new();
     for step in &planned.steps {
         let change = change_of(lane, &requests, step).await?;
-        changes.extend(change.map(|change| change.wanting(step.digest.clone())));
+        let is_held = step.waits(lane);
+        let after = step.desired.after.iter().filter(|_| is_held).map(ToString::to_string);
+        changes.extend(change.map(|change| PreviewedChange {
+            after: after.collect(),
+            ..change.wanting(step.digest.clone())
+        }));
     }
-    for (served, child) in &planned.prune {
+    let later = planned.later.iter().map(|(child, _)| child);
+    for (served, child) in planned.prune.iter().chain(later) {
         changes.push(PreviewedChange::whole(
             PreviewAction::Delete,
             format!("{} {}", served.kind.kind, child.name),
@@ -61,11 +67,12 @@ pub async fn preview(
         object,
         fields,
         more_fields,
+        after,
         digest: _,
     } in &preview.changes
     {
         let fields = serde_json::to_string(fields).expect("paths and values are text");
-        tracing::info!(lane, %owner, ?act, object, fields, more_fields, "would change");
+        tracing::info!(lane, %owner, ?act, object, fields, more_fields, ?after, "would change");
     }
     tracing::info!(lane, %owner, changes = preview.changes.len() + more, "previewed");
     let unserved = planned.answer.unserved.first().map(|object| object.failure.clone());
@@ -150,10 +157,8 @@ fn basis(planned: &Planned, targets: &[(Key, Option<Arc<CachedObject>>)]) -> Str
         let live = live.filter(|_| step.action != Action::Nothing);
         json!([step.desired.title(), step.digest, format!("{:?}", step.action), live])
     });
-    let prune = planned
-        .prune
-        .iter()
-        .map(|(served, child)| json!([served.kind.kind, child.name.to_string(), &*child.uid]));
+    let prune = planned.prune.iter().chain(planned.later.iter().map(|(child, _)| child));
+    let prune = prune.map(|(served, child)| json!([served.kind.kind, child.name.to_string(), &*child.uid]));
     let contributed = planned.contributed.iter().zip(targets).map(|(desired, (_, live))| {
         let live = live.as_ref().map(|live| (&*live.uid, &*live.resource_version));
         json!([desired.title(), desired.body, live])

@@ -230,6 +230,18 @@ type Lifecycle struct {
 	Adopt string `json:"adopt,omitempty"`
 	// Yield: fields, such as ".spec.replicas", that are left to who else sets them. Listed in Options, too.
 	Yield []string `json:"yield,omitempty"`
+	// After: owned objects that have to be Current before it is made or changed, and that go after it. Listed in Options, too.
+	After []ObjectReference `json:"after,omitempty"`
+	// Once: the token with which it is made once; when it is gone, it is made again with another one only. Listed in Options, too.
+	Once string `json:"once,omitempty"`
+}
+
+// ObjectReference names an object; without a namespace it is in that of the primary.
+type ObjectReference struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	Namespace  string `json:"namespace,omitempty"`
 }
 
 // Flags are the flags of the contract, in the order of wit/plugin.wit.

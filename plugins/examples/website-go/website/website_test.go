@@ -266,6 +266,11 @@ func TestEachExceptionToTheLifeOfAnObjectReachesTheHost(t *testing.T) {
 		{pilothouse.Lifecycle{Keep: true, Replace: true}, 2, `{"replace":true}`},
 		{pilothouse.Lifecycle{Propagation: "Orphan", Adopt: "IfUnowned"}, 0, `{"propagation":"Orphan","adopt":"IfUnowned"}`},
 		{pilothouse.Lifecycle{Yield: []string{".spec.replicas"}}, 0, `{"yield":[".spec.replicas"]}`},
+		{pilothouse.Lifecycle{Once: "v2"}, 0, `{"once":"v2"}`},
+		{
+			pilothouse.Lifecycle{After: []pilothouse.ObjectReference{{APIVersion: "v1", Kind: "Secret", Name: "b"}}},
+			0, `{"after":[{"apiVersion":"v1","kind":"Secret","name":"b"}]}`,
+		},
 	} {
 		if it.lifecycle.Flags() != it.flags || it.lifecycle.JSON() != it.options {
 			t.Error(it, it.lifecycle.Flags(), it.lifecycle.JSON())

@@ -191,6 +191,8 @@ test("each exception to the life of an object reaches the host", () => {
     [{ replace: true, keep: true }, { ...none, keep: true }, '{"replace":true}'],
     [{ propagation: "Orphan", adopt: "IfUnowned" }, none, '{"propagation":"Orphan","adopt":"IfUnowned"}'],
     [{ yield: [".spec.replicas"] }, none, '{"yield":[".spec.replicas"]}'],
+    [{ after: [{ apiVersion: "v1", kind: "Secret", name: "b" }] }, none, '{"after":[{"apiVersion":"v1","kind":"Secret","name":"b"}]}'],
+    [{ once: "v2" }, none, '{"once":"v2"}'],
   ]) {
     const [desired] = desiredOf({ owned: [null, withLifecycle(object, lifecycle)] });
     assert.deepEqual([desired.lifecycle, desired.options], [flags, options]);

@@ -256,6 +256,7 @@ class HelperTest(unittest.TestCase):
             (Lifecycle(keep=True, replace=True), 2, '{"replace": true}'),
             (Lifecycle(propagation="Orphan", adopt="IfUnowned"), 0, '{"propagation": "Orphan", "adopt": "IfUnowned"}'),
             (Lifecycle(yields=[".spec.replicas"]), 0, '{"yield": [".spec.replicas"]}'),
+            (Lifecycle(after=[{"kind": "Secret", "name": "b"}], once="v2"), 0, '{"after": [{"kind": "Secret", "name": "b"}], "once": "v2"}'),
         ]:
             owned = desired(owned=[None, OwnedObject({"of": "blog"}, lifecycle), {"plain": 1}])
             self.assertEqual(owned, [({"of": "blog"}, flags, options), ({"plain": 1}, 0, "{}")])

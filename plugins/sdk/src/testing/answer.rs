@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::outcome::{Adopt, Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome, Propagation};
@@ -164,6 +165,8 @@ fn options_of(options: &Value) -> Lifecycle {
             _ => Adopt::Never,
         },
         yields: paths.filter_map(|path| path.as_str().map(str::to_owned)).collect(),
+        after: Vec::deserialize(&options["after"]).unwrap_or_default(),
+        once: options["once"].as_str().map(str::to_owned),
         ..Lifecycle::default()
     }
 }

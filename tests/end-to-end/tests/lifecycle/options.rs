@@ -4,7 +4,7 @@ mod simulated {
     use std::time::Duration;
 
     use kube::Api;
-    use kube::api::{DynamicObject, Patch, PatchParams};
+    use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_end_to_end::host::RuntimeHost;
     use pilothouse_end_to_end::stage::{Stage, unhurried};
@@ -190,6 +190,71 @@ mod simulated {
         for number in 0..OBJECTS {
             let object = stage.find("ConfigMap", &format!("it-{number}")).unwrap();
             assert_eq!(object["data"], json!({"text": "theirs", "other": "after"}), "{object}");
+        }
+        assert!(second.stop().await.unwrap().is_empty());
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_hosts_that_overlap_make_an_object_once() {
+        let mut stage = Stage::with(&["wisher"], unhurried()).await;
+        let mut second = second_host(&stage).await;
+        let (wishes, config_maps) = (
+            api(&stage, "wishes.test.dev", "Wish").await,
+            api(&stage, "", "ConfigMap").await,
+        );
+        slow_down(&stage);
+        let owns = |name: &str, token: &str| json!({"object": config_map(name, "ours"), "once": token});
+        for number in 0..OBJECTS {
+            let name = format!("it-{number}");
+            stage.create(&wish(&name, &owns(&name, "1"))).await;
+        }
+        for number in 0..OBJECTS {
+            let name = format!("it-{number}");
+            until_reconciled(&stage, &name).await;
+            let note = |stage: &Stage| {
+                let wish = stage.find("Wish", &name)?;
+                wish["metadata"]["annotations"]["pilothouse.dev/once"]
+                    .as_str()
+                    .map(str::to_owned)
+            };
+            let note = stage.until(note).await.unwrap_or_default();
+            assert!(
+                note.contains(&format!(
+                    "\"/ConfigMap/default/{name}\":{{\"current\":true,\"token\":\"1\"}}"
+                )),
+                "{note}"
+            );
+        }
+        // A create of the other host that is under way would make it again.
+        fall_silent(&mut stage).await;
+        slow_down(&stage);
+        for number in 0..OBJECTS {
+            let (name, options) = (format!("it-{number}"), DeleteParams::default());
+            drop(config_maps.delete(&name, &options).await.unwrap());
+        }
+        fall_silent(&mut stage).await;
+        for number in 0..OBJECTS {
+            let name = format!("it-{number}");
+            assert!(stage.find("ConfigMap", &name).is_none(), "{name}");
+            assert!(
+                stage.is_reconciled("Wish", &name),
+                "{:?}",
+                stage.reconciled("Wish", &name)
+            );
+        }
+        slow_down(&stage);
+        for number in 0..OBJECTS {
+            let name = format!("it-{number}");
+            patch(&wishes, &name, json!({"spec": {"owns": [owns(&name, "2")]}})).await;
+        }
+        fall_silent(&mut stage).await;
+        for number in 0..OBJECTS {
+            let object = stage.find("ConfigMap", &format!("it-{number}")).unwrap();
+            assert_eq!(
+                object["metadata"]["annotations"]["pilothouse.dev/once"], "2",
+                "{object}"
+            );
         }
         assert!(second.stop().await.unwrap().is_empty());
         stage.stop().await;

@@ -8,7 +8,7 @@
 
 use pilothouse_plugin::{
     Adopt, Cluster, Controller, ControllerManifest, Failure, Fields, Finalization, Finalizer, Kind, Lifecycle,
-    Manifest, Outcome, Plugin, Propagation, Request, Resource, Touch, json,
+    Manifest, Outcome, Plugin, Predecessor, Propagation, Request, Resource, Touch, json,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -125,6 +125,10 @@ struct Owned {
     adopt: bool,
     #[serde(default)]
     yields: Vec<String>,
+    #[serde(default)]
+    after: Vec<Predecessor>,
+    #[serde(default)]
+    once: Option<String>,
 }
 
 impl Plugin for Wisher {
@@ -233,6 +237,8 @@ impl Owned {
             propagation,
             adopt,
             yields,
+            after,
+            once,
         } = owned;
         let lifecycle = Lifecycle {
             create_only,
@@ -246,6 +252,8 @@ impl Owned {
             }),
             adopt: if adopt { Adopt::IfUnowned } else { Adopt::Never },
             yields,
+            after,
+            once,
         };
         outcome.owned_with(object, lifecycle)
     }
@@ -307,7 +315,7 @@ impl Config {
             if is_optional { touch.optional() } else { touch }
         });
         let controller = ControllerManifest::of::<Primary>(name)
-            .options(["replace", "propagation", "adopt", "yield"])
+            .options(["replace", "propagation", "adopt", "yield", "after", "once"])
             .with_any_annotation(self.annotations.clone());
         let is_awaited = self.awaits(Primary::KIND.kind);
         let controller = if is_awaited { controller.optional() } else { controller };

@@ -10,7 +10,7 @@ use pilothouse_cluster::error::chain;
 use pilothouse_cluster::write::identity::Impersonation;
 use pilothouse_cluster::write::permissions::{Permission, has, listed, user};
 use pilothouse_core::Kind;
-use pilothouse_core::plugin::manifest::Access;
+use pilothouse_core::plugin::manifest::{Access, ONCE};
 use pilothouse_core::rights::{Confinement, KindUse};
 use tokio::time::Instant;
 
@@ -322,7 +322,7 @@ fn of_kind(lane: &Lane, served: &ServedKind, rights: &mut BTreeSet<Permission>) 
     let allows = |access| grant.is_some_and(|grant| grant.allows(access));
     let kind_use = KindUse {
         is_primary,
-        has_finalizer: lane.finalizer.is_some() || !lane.former_finalizers.is_empty(),
+        is_marked: lane.finalizer.is_some() || !lane.former_finalizers.is_empty() || lane.grants.lists_option(ONCE),
         is_owned: allows(Access::Owned),
         is_contributed: allows(Access::Contributed) || lane.gives_up(kind),
     };

@@ -3,6 +3,8 @@
 //! The apply carries the resourceVersion of the object that was judged. Of two hosts or plugins that adopt it at the same moment, the
 //! server refuses one, which then finds the other's owner reference.
 
+use std::sync::Arc;
+
 use pilothouse_cluster::write::{ApplyPrecondition, LiveObject};
 use pilothouse_core::ownership::adoption::{self, Adoption};
 use pilothouse_core::status::reason::Reason;
@@ -39,6 +41,7 @@ impl PlanExecution<'_> {
         self.applied.adopted.push(title);
         if step.desired.lifecycle.create_only {
             self.host.state.applied(key(served, name), None);
+            self.remember_made(step, || Arc::new(adopted));
         } else {
             self.remember_unpersisted(step, &adopted);
         }

@@ -5,6 +5,8 @@
 //! that have the plugin's Apply entry and are neither in the answer nor to be kept, but in no namespace in which an object of the
 //! answer could not be made that is new in it.
 //!
+//! An object that comes `after` others is applied once these are Current, and what it comes after is deleted once it is gone (`after`).
+//!
 //! Transient errors are retried within the reconcile. A body that was refused for good is sent again only after the body, the object or the
 //! kind's CRD has changed. A denial by a policy or a webhook is retried with back-off.
 //!
@@ -13,9 +15,11 @@
 //! cause, of a body that the server would create, is about an immutable field ([`pilothouse_core::ownership::recreate`]).
 
 pub mod adopt;
+pub mod after;
 pub mod collision;
 pub mod create;
 pub mod empty;
+pub mod once;
 pub mod requests;
 pub mod takeover;
 pub mod terminating;

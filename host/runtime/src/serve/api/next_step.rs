@@ -33,7 +33,9 @@ pub fn next_step(failure: &Failure) -> &'static str {
             .find(|step| failure.message.contains(step))
             .unwrap_or("grant the rights that the message names; `pilothouse rights` prints what the plugin needs"),
         Reason::ClusterUnavailable => "wait: it is retried; if it lasts, look at the API server",
-        Reason::Waiting => "wait until the object that the message names is gone",
+        Reason::Waiting => {
+            "wait until the object that the message names is gone, or Current if another one comes after it"
+        }
         Reason::NamespaceNotFound => "create the namespace, or use another one",
         Reason::NamespaceTerminating => "wait until the namespace is gone, or use another one",
         Reason::Contested => "let only one of those that the message names write the fields",

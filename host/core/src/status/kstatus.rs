@@ -1,15 +1,23 @@
-//! Computes the kstatus of an object by the rules for all kinds, on which kpt, Flux and `kapply` base "ready". Rules
-//! for built-in kinds and for CustomResourceDefinitions are left out.
+//! Computes the kstatus of an object, on which kpt, Flux and `kapply` base "ready": by the rules for all kinds, and, for what
+//! comes `after` an object, by those for built-in kinds (`built_in`), too.
 //!
 //! A port of `Compute`, `checkGenericProperties`, `checkGeneration` and `checkReadyCondition` of sigs.k8s.io/cli-utils at
 //! commit 5895ad6c17dd06b99c1e5c8af17e2b12a3504fad, after v0.37.2 (Apache-2.0):
 //! <https://github.com/kubernetes-sigs/cli-utils/blob/5895ad6c17dd06b99c1e5c8af17e2b12a3504fad/pkg/kstatus/status/generic.go>
 //! and `status.go` beside it.
 
+mod built_in;
+
 use std::fmt;
 
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::kubernetes::key::Kind;
+use crate::text::printable::shorten;
+
+/// The longest reason for which an object is not Current, in bytes: a condition's message may have any length.
+const MAX_PENDING: usize = 256;
 
 /// The status of an object. kstatus has `NotFound` and `Unknown` too, which no object that exists has by these rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -39,14 +47,45 @@ pub struct Computed {
     pub message: String,
 }
 
-/// Computes the status of an object that exists. The error says why kstatus cannot read the object.
+impl Computed {
+    fn new(status: Status, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { status, message }
+    }
+}
+
+/// Computes the status of an object that exists, by the rules for all kinds. The error says why kstatus cannot read the
+/// object.
 pub fn compute(object: &Value) -> Result<Computed, String> {
-    let computed = |status, message: &str| {
-        Ok(Computed {
-            status,
-            message: message.to_owned(),
-        })
+    match by_generic_members(object)? {
+        Some(computed) => Ok(computed),
+        None => by_ready(object),
+    }
+}
+
+/// Says why an object is not Current, such as `InProgress: Available: 1/3`; none if it is. Built-in kinds have rules of their
+/// own.
+pub fn pending(kind: &Kind, object: &Value) -> Option<String> {
+    let computed = match by_generic_members(object) {
+        Ok(Some(computed)) => Ok(computed),
+        Ok(None) => built_in::compute(kind, object).map_or_else(|| by_ready(object), Ok),
+        Err(problem) => Err(problem),
     };
+    let text = match computed {
+        Ok(Computed {
+            status: Status::Current,
+            ..
+        }) => return None,
+        Ok(Computed { status, message }) if message.is_empty() => status.to_string(),
+        Ok(Computed { status, message }) => format!("{status}: {message}"),
+        Err(problem) => format!("Unknown: {problem}"),
+    };
+    Some(shorten(text, MAX_PENDING))
+}
+
+/// The status that deletion, generations, or a condition of kstatus itself decide.
+fn by_generic_members(object: &Value) -> Result<Option<Computed>, String> {
+    let computed = |status, message: &str| Ok(Some(Computed::new(status, message)));
     if text(&object["metadata"], "deletionTimestamp")?.is_some_and(|time| !time.is_empty()) {
         return computed(Status::Terminating, "Resource scheduled for deletion");
     }
@@ -59,12 +98,7 @@ pub fn compute(object: &Value) -> Result<Computed, String> {
         let message = format!("{kind} generation is {generation}, but latest observed generation is {observed}");
         return computed(Status::InProgress, &message);
     }
-    let conditions = match &object["status"]["conditions"] {
-        Value::Null => &[][..],
-        Value::Array(conditions) => conditions,
-        other => return Err(format!("status.conditions is {other}, not a list")),
-    };
-    for condition in conditions {
+    for condition in conditions(object)? {
         let message = text(condition, "message")?.unwrap_or_default();
         match (text(condition, "type")?, text(condition, "status")?) {
             (Some("Reconciling"), Some("True")) => return computed(Status::InProgress, message),
@@ -72,7 +106,13 @@ pub fn compute(object: &Value) -> Result<Computed, String> {
             _ => {}
         }
     }
-    for condition in conditions {
+    Ok(None)
+}
+
+/// The status by the condition `Ready`. An object without one is as it should be.
+fn by_ready(object: &Value) -> Result<Computed, String> {
+    let computed = |status, message: &str| Ok(Computed::new(status, message));
+    for condition in conditions(object)? {
         let message = text(condition, "message")?.unwrap_or_default();
         match (text(condition, "type")?, text(condition, "status")?) {
             (Some("Ready"), Some("True")) => return computed(Status::Current, "Resource is Ready"),
@@ -81,6 +121,14 @@ pub fn compute(object: &Value) -> Result<Computed, String> {
         }
     }
     computed(Status::Current, "Resource is current")
+}
+
+fn conditions(object: &Value) -> Result<&[Value], String> {
+    match &object["status"]["conditions"] {
+        Value::Null => Ok(&[]),
+        Value::Array(conditions) => Ok(conditions),
+        other => Err(format!("status.conditions is {other}, not a list")),
+    }
 }
 
 fn text<'object>(object: &'object Value, member: &str) -> Result<Option<&'object str>, String> {
@@ -164,6 +212,28 @@ mod tests {
             let conditions = json!([{"type": "Reconciled", "status": "False"}, {"type": "Ready", "status": ready}]);
             assert_eq!(status(&with(&conditions)), expected);
         }
+    }
+
+    #[test]
+    fn what_is_not_current_says_so_with_its_reason() {
+        let kind = Kind::new("x.dev", "v1", "Thing");
+        let ready = |status: &str| with(&json!([{"type": "Ready", "status": status, "message": "it starts"}]));
+        assert_eq!(pending(&kind, &ready("True")), None);
+        assert_eq!(pending(&kind, &ready("False")).unwrap(), "InProgress: it starts");
+        let silent = with(&json!([{"type": "Stalled", "status": "True"}]));
+        assert_eq!(pending(&kind, &silent).unwrap(), "Failed");
+        let unreadable = pending(&kind, &with(&json!("none"))).unwrap();
+        assert!(unreadable.starts_with("Unknown: status.conditions"), "{unreadable}");
+        let long = with(&json!([{"type": "Ready", "status": "False", "message": "x".repeat(5000)}]));
+        assert!(pending(&kind, &long).unwrap().len() < 300);
+        let mut deployment = ready("True");
+        assert!(
+            pending(&Kind::new("apps", "v1", "Deployment"), &deployment).is_some(),
+            "its own rules"
+        );
+        deployment["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let terminating = pending(&kind, &deployment).unwrap();
+        assert!(terminating.starts_with("Terminating"), "{terminating}");
     }
 
     #[test]
