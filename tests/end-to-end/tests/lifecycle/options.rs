@@ -130,7 +130,7 @@ mod simulated {
         let events = events.await.expect("an event");
         assert_eq!(events.len(), 1, "{events:?}");
         assert_eq!(events[0]["type"], "Normal");
-        let note = events[0]["note"].as_str().unwrap();
+        let note = events[0]["message"].as_str().unwrap();
         assert_eq!(
             note,
             "ConfigMap default/settings existed and belonged to nobody; it was taken over"
