@@ -143,8 +143,11 @@ fn walk(set: &FieldSet, one: Option<&Value>, other: Option<&Value>, place: &Plac
     }
 }
 
-/// The items of a list by the children of a set.
+/// The items of a list by the children of a set; empty for a set of members, which come first.
 fn items<'a>(set: &FieldSet, value: Option<&'a Value>) -> Vec<Option<&'a Value>> {
+    if let Some((FieldSetElement::Field(_), _)) = set.children().last() {
+        return Vec::new();
+    }
     let mut found = vec![None; set.children().len()];
     let items = value.and_then(Value::as_array).into_iter().flatten();
     for (item, position) in items.zip(set.positions(value)) {

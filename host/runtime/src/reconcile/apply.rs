@@ -32,9 +32,8 @@ use crate::lanes::lane::Lane;
 use crate::lanes::primary::PrimaryRef;
 use crate::queue::{Cause, RequeueAt, TriggerReason, Writes, WrittenBody};
 use crate::reconcile::contribute::{Contributed, ResumeSlot, contribute};
-use crate::reconcile::write::after::Order;
 use crate::reconcile::write::collision::{Clearing, Successor};
-use crate::reconcile::write::once::OncePlan;
+use crate::reconcile::write::order::{OncePlan, Order, is_made};
 use crate::reconcile::write::requests::{Deleted, Requests, version};
 use crate::reconcile::write::takeover;
 use crate::state::tables::history::Revert;
@@ -866,12 +865,6 @@ fn refusal_digest(step: &PlannedObject) -> Cow<'_, str> {
         (Action::AdoptUnowned, Some(live)) => format!("adopt {} {}", step.digest, live.resource_version).into(),
         _ => (&*step.digest).into(),
     }
-}
-
-/// Returns `true` if an object was created for an owner before, as far as the cache knows.
-pub(super) fn is_made(step: &PlannedObject, owner: &Owner) -> bool {
-    let controller = step.live.as_ref().and_then(|live| live.controller.as_ref());
-    controller.is_some_and(|controller| *controller.uid == *owner.uid)
 }
 
 /// The failure for an object that another plugin applies.

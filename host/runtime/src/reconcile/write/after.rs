@@ -5,81 +5,21 @@
 //! stays, and is not changed before its predecessor is Current again: a migration that is recreated does not take down the workload that
 //! comes after it.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::answer::desired::DesiredObject;
 use pilothouse_core::diff::order::last_after;
-use pilothouse_core::ownership::Owner;
 use pilothouse_core::{Failure, Key};
 
 use crate::queue::WrittenBody;
-use crate::reconcile::apply::{PlanExecution, is_made, waiting};
+use crate::reconcile::apply::{PlanExecution, waiting};
 use crate::reconcile::diff::PlannedObject;
+use crate::reconcile::write::order::Follower;
 use crate::state::LeftChild;
 
 /// The most waiting objects that a message names.
 const NAMED_WAITS: usize = 5;
-
-/// The order of the objects of a plan.
-pub struct Order {
-    /// Desired objects that are as desired now, if any comes after another one. Those that were written are as the server
-    /// returned them.
-    made: Option<HashMap<Key, (ServedKind, Arc<CachedObject>)>>,
-    /// Messages about the objects that wait for others.
-    waits: Vec<String>,
-    followers: Vec<Follower>,
-}
-
-impl Order {
-    /// Returns the order of these steps.
-    pub(in crate::reconcile) fn of(steps: &[PlannedObject], owner: &Owner) -> Self {
-        let is_ordered = |step: &PlannedObject| !step.desired.after.is_empty() || step.desired.once.is_some();
-        let made = steps.iter().filter(|step| is_made(step, owner));
-        Self {
-            made: steps.iter().any(is_ordered).then(HashMap::new),
-            waits: Vec::new(),
-            followers: made.filter_map(Follower::of).collect(),
-        }
-    }
-
-    /// The object of this key, if it is as desired now.
-    pub(super) fn made(&self, key: &Key) -> Option<&(ServedKind, Arc<CachedObject>)> {
-        self.made.as_ref()?.get(key)
-    }
-}
-
-/// An object that exists, comes after others, and may be recreated.
-#[derive(Clone)]
-struct Follower {
-    served: ServedKind,
-    live: Arc<CachedObject>,
-    key: Key,
-    after: Vec<Key>,
-}
-
-impl Follower {
-    /// Returns the object of a step if it is one.
-    fn of(step: &PlannedObject) -> Option<Self> {
-        let DesiredObject {
-            served,
-            lifecycle,
-            after,
-            ..
-        } = &step.desired;
-        let may_go = !after.is_empty() && (lifecycle.recreate || lifecycle.replace);
-        let live = step.live.as_ref().filter(|_| may_go)?;
-        Some(Self {
-            served: served.clone(),
-            live: live.clone(),
-            key: step.key(),
-            after: after.clone(),
-        })
-    }
-}
 
 impl PlanExecution<'_> {
     /// Remembers a desired object as it is now: others may come after it.

@@ -20,6 +20,7 @@ pub mod collision;
 pub mod create;
 pub mod empty;
 pub mod once;
+pub mod order;
 pub mod requests;
 pub mod takeover;
 pub mod terminating;

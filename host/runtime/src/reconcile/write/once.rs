@@ -5,78 +5,19 @@
 //! the next reconcile notes it. So an object is made twice only if the host stops between the two requests, and the object is gone
 //! before one runs again.
 
-use std::collections::{HashMap, HashSet};
-
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::ownership::Owner;
+use pilothouse_core::Failure;
 use pilothouse_core::ownership::once::{Memory, ONCE_ANNOTATION, Once};
-use pilothouse_core::{Failure, Key};
 use serde_json::{Value, json};
 
 use super::requests::version;
-use crate::lanes::lane::Lane;
 use crate::reconcile::apply::{PlanExecution, changed_meanwhile};
-use crate::reconcile::diff::{PlannedObject, key, memory};
+use crate::reconcile::diff::{PlannedObject, key};
+use crate::reconcile::write::order::OnceStep;
 
 /// Number of times that a primary that changes meanwhile is read again.
 const LOOKS: u32 = 3;
-
-/// The objects of a plan that are made once.
-pub struct OncePlan {
-    steps: Vec<OnceStep>,
-    /// The note of the cached primary.
-    memory: Memory,
-    /// Objects that were made and are gone, each with whether it was seen to be Current.
-    gone: HashMap<Key, bool>,
-}
-
-/// A desired object that is made once.
-struct OnceStep {
-    key: Key,
-    token: String,
-    /// Set if others come after it.
-    is_awaited: bool,
-}
-
-impl OncePlan {
-    /// Returns those of these steps.
-    pub(in crate::reconcile) fn of(
-        lane: &Lane,
-        steps: &[PlannedObject],
-        owner: &Owner,
-        primary: Option<&CachedObject>,
-    ) -> Self {
-        let memory = memory(lane, owner, primary);
-        let awaited: HashSet<&Key> = steps.iter().flat_map(|step| &step.desired.after).collect();
-        let (mut once, mut gone) = (Vec::new(), HashMap::new());
-        for step in steps {
-            let Some(token) = step.desired.once.clone() else {
-                continue;
-            };
-            let key = step.key();
-            if step.live.is_none() {
-                let made = memory.made(&key, &token);
-                gone.extend(made.map(|was_current| (key.clone(), was_current)));
-            }
-            once.push(OnceStep {
-                is_awaited: awaited.contains(&key),
-                key,
-                token,
-            });
-        }
-        Self {
-            steps: once,
-            memory,
-            gone,
-        }
-    }
-
-    /// Reports whether an object that was made and is gone was seen to be Current; none if it is not such an object.
-    pub(super) fn gone(&self, key: &Key) -> Option<bool> {
-        self.gone.get(key).copied()
-    }
-}
 
 impl PlanExecution<'_> {
     /// Reports whether the live primary has a note that an object was made once. Another host may have written it that the cache does
